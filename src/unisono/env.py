@@ -1,0 +1,117 @@
+"""The environment variables Unisono knows, and their only reader.
+
+`VARIABLES` is the single table: the documentation page is generated from it, and a test fails when code
+elsewhere touches `os.environ`. Variables of other programs (launchers, frameworks) that are read or set are
+listed too, so that one page tells the whole story.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from unisono.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One environment variable.
+
+    Args:
+        name: Its name.
+        kind: "float", "int", "text" or "flag" (0/1).
+        default: Text used when it is unset or empty; None if absence has its own meaning.
+        meaning: One or two sentences for the documentation, with the unit.
+        owner: "unisono" for our own, else the program whose variable it is.
+    """
+
+    name: str
+    kind: str
+    default: str | None
+    meaning: str
+    owner: str = "unisono"
+
+
+VARIABLES: dict[str, Variable] = {
+    v.name: v
+    for v in (
+        Variable(
+            "UNISONO_STARTUP_TIMEOUT",
+            "float",
+            "300",
+            "Seconds to wait for all workers to meet before start-up fails and names the missing ones.",
+        ),
+        Variable(
+            "UNISONO_TIMEOUT",
+            "float",
+            "600",
+            "Seconds to wait in one step for a worker that does not arrive, unless "
+            "CommunicationOptions(timeout_seconds=...) says otherwise.",
+        ),
+        Variable(
+            "UNISONO_LOG_LEVEL",
+            "text",
+            "info",
+            "Least severe level of log lines to show: debug, info, warning or error.",
+        ),
+        Variable(
+            "TF_CONFIG",
+            "text",
+            None,
+            "JSON that lists the cluster and says which task this process is.",
+            owner="TensorFlow",
+        ),
+    )
+}
+
+
+def read(name: str, environ: Mapping[str, str] | None = None) -> str | None:
+    """Returns the text of a variable from the table, or its default.
+
+    Args:
+        name: A name in `VARIABLES`.
+        environ: Where to look; the process's environment if None.
+
+    Returns:
+        The text with surrounding blanks removed; the default when unset or empty.
+
+    Raises:
+        KeyError: If the name is not in the table (a mistake in this package).
+    """
+    variable = VARIABLES[name]
+    text = (os.environ if environ is None else environ).get(name, "").strip()
+    return text or variable.default
+
+
+def read_number(name: str, environ: Mapping[str, str] | None = None) -> float:
+    """Returns a numeric variable; see `read`.
+
+    Raises:
+        ConfigurationError: If the text is not a number.
+    """
+    text = read(name, environ)
+    try:
+        return float(text)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise ConfigurationError(
+            f"{name}={text!r} is not a number.",
+            remedy=f"set {name} to a number, for example {VARIABLES[name].default}.",
+        ) from None
+
+
+def snapshot() -> dict[str, str]:
+    """Returns a copy of the whole environment, for resolvers and for child processes."""
+    return dict(os.environ)
+
+
+def export(values: Mapping[str, str], *, overwrite: bool = True) -> None:
+    """Sets variables of this process, for libraries that can be told in no other way.
+
+    Args:
+        values: Names and texts.
+        overwrite: Whether a value the user has set gives way.
+    """
+    for name, text in values.items():
+        if overwrite or name not in os.environ:
+            os.environ[name] = text
