@@ -1,0 +1,89 @@
+"""How workers should exchange arrays, in TensorFlow's names."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from unisono.errors import ConfigurationError
+
+
+class CommunicationImplementation(enum.Enum):
+    """The engine that carries collective operations."""
+
+    AUTO = "AUTO"
+    """The best engine that is there."""
+    MPI = "MPI"
+    """MPI over host memory."""
+    RING = "RING"
+    """The ring of the framework's own runtime."""
+    NCCL = "NCCL"
+    """NVIDIA's library, for GPUs."""
+
+
+@dataclass(frozen=True)
+class CommunicationOptions:
+    """Options of collective operations.
+
+    Args:
+        implementation: Which engine carries them; a member of `CommunicationImplementation` or its name.
+        timeout_seconds: Seconds a worker may be late in one step before the wait ends with
+            `CollectiveTimeoutError`; `UNISONO_TIMEOUT` decides if None.
+        bytes_per_pack: Largest number of bytes sent in one piece; 0 sends everything in one.
+
+    Raises:
+        ConfigurationError: If a value cannot work.
+    """
+
+    implementation: CommunicationImplementation = CommunicationImplementation.AUTO
+    timeout_seconds: float | None = None
+    bytes_per_pack: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "implementation", _implementation(self.implementation))
+        seconds = self.timeout_seconds
+        if seconds is not None and not (_is_number(seconds) and 0 < seconds):
+            raise ConfigurationError(
+                f"timeout_seconds must be a number of seconds above 0, or None. Received: {seconds!r}.",
+                remedy="leave it out to wait as long as UNISONO_TIMEOUT says.",
+            )
+        size = self.bytes_per_pack
+        if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+            raise ConfigurationError(
+                f"bytes_per_pack must be a whole number of bytes, 0 or more. Received: {size!r}.",
+                remedy="use 0 to send everything in one piece, or for example 50 * 1024 * 1024.",
+            )
+
+
+def require_engine(options: CommunicationOptions) -> None:
+    """Refuses an engine that is not there.
+
+    Args:
+        options: What the user asked for.
+
+    Raises:
+        ConfigurationError: If it is neither AUTO nor MPI.
+    """
+    if options.implementation not in (CommunicationImplementation.AUTO, CommunicationImplementation.MPI):
+        raise ConfigurationError(
+            f"CommunicationOptions(implementation={options.implementation.name}) asks for an engine that this "
+            "version does not have yet.",
+            remedy="leave implementation out, or choose CommunicationImplementation.MPI.",
+        )
+
+
+def _implementation(value: object) -> CommunicationImplementation:
+    if isinstance(value, CommunicationImplementation):
+        return value
+    # TensorFlow's own enumeration has the same names; its members are accepted by name.
+    name = getattr(value, "name", value)
+    if isinstance(name, str) and name.upper() in CommunicationImplementation.__members__:
+        return CommunicationImplementation[name.upper()]
+    raise ConfigurationError(
+        f"implementation={value!r} is not an engine.",
+        remedy=f"use one of {', '.join(CommunicationImplementation.__members__)}.",
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
