@@ -62,6 +62,80 @@ VARIABLES: dict[str, Variable] = {
             "JSON that lists the cluster and says which task this process is.",
             owner="TensorFlow",
         ),
+        Variable(
+            "PMI_RANK",
+            "int",
+            None,
+            "Rank of this process; read when MPICH's or Intel's mpiexec started it.",
+            owner="MPI launcher",
+        ),
+        Variable(
+            "PMI_SIZE",
+            "int",
+            None,
+            "Number of processes that mpiexec started; read together with PMI_RANK.",
+            owner="MPI launcher",
+        ),
+        Variable(
+            "PMI_FD",
+            "int",
+            None,
+            "File descriptor over which an MPI process talks to its launcher; its presence says that one is there.",
+            owner="MPI launcher",
+        ),
+        Variable(
+            "PMI_PORT",
+            "text",
+            None,
+            "Address at which an MPI process finds its launcher; taken for the same sign as PMI_FD.",
+            owner="MPI launcher",
+        ),
+        Variable(
+            "OMPI_COMM_WORLD_SIZE",
+            "int",
+            None,
+            "Number of processes that Open MPI's mpirun started. Read to refuse it with a reason: "
+            "the MPI library of this package is MPICH.",
+            owner="Open MPI",
+        ),
+        Variable(
+            "OMP_NUM_THREADS",
+            "int",
+            None,
+            "Threads of numpy and torch. `unisono run` sets it to 1 when there are more workers than cores; "
+            "when the user has set it, `unisono run` does not share out the cores.",
+            owner="OpenMP",
+        ),
+        Variable(
+            "TF_NUM_INTRAOP_THREADS",
+            "int",
+            None,
+            "Threads within one TensorFlow operation; treated as OMP_NUM_THREADS.",
+            owner="TensorFlow",
+        ),
+        Variable(
+            "TF_NUM_INTEROP_THREADS",
+            "int",
+            None,
+            "TensorFlow operations that run at once; when the user has set it, `unisono run` does not share out "
+            "the cores.",
+            owner="TensorFlow",
+        ),
+        Variable(
+            "PJRT_NPROC",
+            "int",
+            None,
+            "Threads of JAX's CPU pool. `unisono run` sets it to 3 for a worker with fewer cores, because a host "
+            "callback on a large array never returns when the pool has one thread.",
+            owner="JAX",
+        ),
+        Variable(
+            "PYTHONUNBUFFERED",
+            "flag",
+            None,
+            "`unisono run` sets it to 1, so that the output of workers appears as it is written.",
+            owner="Python",
+        ),
     )
 }
 

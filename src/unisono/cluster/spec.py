@@ -56,7 +56,9 @@ class Cluster:
         source: Where the description came from, for messages, e.g. "TF_CONFIG".
         is_evaluator: Whether this process evaluates beside the workers and joins no collective.
         bootstrap: "pmi" when this process belongs to an MPI launcher that is already running, "coordinator"
-            when the workers meet at the chief's address, "none" for one worker.
+            when the workers meet at the chief's address, "none" for one worker and for an evaluator.
+        evaluators: Addresses of the evaluators that were listed; they are not among the workers.
+        evaluator_index: Which evaluator this process is, if it is one.
     """
 
     tasks: tuple[Task, ...]
@@ -65,6 +67,8 @@ class Cluster:
     source: str
     is_evaluator: bool = False
     bootstrap: str = "coordinator"
+    evaluators: tuple[Address, ...] = ()
+    evaluator_index: int = 0
 
     @property
     def size(self) -> int:
@@ -74,7 +78,7 @@ class Cluster:
     @property
     def task(self) -> Task:
         """What this process is."""
-        return Task("evaluator", 0) if self.is_evaluator else self.tasks[self.rank]
+        return Task("evaluator", self.evaluator_index) if self.is_evaluator else self.tasks[self.rank]
 
     def name_of(self, rank: int) -> str:
         """Returns a worker's name for messages, e.g. "worker 1 (10.0.0.7:2222)"."""
