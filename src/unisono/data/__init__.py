@@ -1,0 +1,1 @@
+"""WHICH examples are mine: one source for every kind of input `fit` takes."""

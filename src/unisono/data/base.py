@@ -1,0 +1,82 @@
+"""The contract of a data source: global batches, and this worker's part of each.
+
+A source turns what the user gave to `fit` into an ordered sequence of *global* batches. Global batch k holds the
+same examples for any number of workers; worker r takes the contiguous part of it that `shard.slice_of` names.
+A source knows nothing of steps, engines or models.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """This worker's part of one global batch.
+
+    Args:
+        data: `(x,)`, `(x, y)` or `(x, y, sample_weight)`, nested structures of arrays with `local` rows; a source
+            that yields longer tuples (for a user's own `train_step`) passes them on. None if `local` is 0.
+        local: Number of examples in `data`.
+        total: Number of examples of the global batch, over all workers.
+        fingerprint: 0, or a cheap hash of the global batch for sources that every worker reads whole. Workers that
+            hold different values for the same batch have read different data.
+        bare: Whether stock Keras would hand `data[0]` itself, not a tuple, to `train_step`.
+    """
+
+    data: tuple[Any, ...] | None
+    local: int
+    total: int
+    fingerprint: int = 0
+    bare: bool = False
+
+    @property
+    def batch(self) -> Any:
+        """What stock Keras would hand to `train_step(data)`."""
+        return self.data[0] if self.bare and self.data is not None else self.data
+
+
+class Agreement(Protocol):
+    """How workers agree. Collective: all workers call the same methods in the same order."""
+
+    def seed(self) -> int:
+        """Returns a fresh seed, 0 <= seed < 2**63, the same on all workers."""
+
+    def from_chief(self, value: object) -> Any:
+        """Returns the chief's `value` (picklable) on all workers; what the others pass is ignored."""
+
+
+class Source(abc.ABC):
+    """An ordered sequence of global batches, and this worker's part of each."""
+
+    num_batches: int | None
+    """Global batches per epoch; None if unknown or infinite."""
+
+    @abc.abstractmethod
+    def epoch(self) -> Iterator[Part]:
+        """One full pass, as a lazy generator.
+
+        Nothing happens before the first `next()`: no collective, no access to data. All workers must consume equal
+        numbers of parts, as agreements (a seed per pass) are made on the way. Closing the generator ends what runs
+        behind it (threads, processes).
+
+        Returns:
+            One part per global batch, also for those in which this worker has no example.
+        """
+
+    @abc.abstractmethod
+    def sample(self) -> tuple[Any, ...]:
+        """Returns `data` of a part with at least one example, for building the model; consumes nothing."""
+
+    @abc.abstractmethod
+    def describe(self) -> str:
+        """Returns one line for the log: kind, size, and how workers share it."""
+
+    def on_epoch_begin(self) -> None:
+        """Tells the user's object that an epoch begins, where Keras would."""
+
+    def on_epoch_end(self) -> None:
+        """Tells the user's object that an epoch has ended, where Keras would."""
