@@ -88,3 +88,14 @@ class Cluster:
 
 ALONE = Cluster(tasks=(Task("worker", 0),), addresses=(), rank=0, source="no cluster variables", bootstrap="none")
 """One worker: no sockets, no MPI, no child process."""
+
+
+@dataclass(frozen=True)
+class Declined:
+    """A resolver's answer when its environment is not there.
+
+    Args:
+        reason: Why, in a few words that follow the resolver's name, e.g. "TF_CONFIG is not set".
+    """
+
+    reason: str

@@ -1,0 +1,1 @@
+"""START workers on this machine, watch them, stop them."""
