@@ -1,0 +1,61 @@
+# make demo           two workers learn to read handwritten digits, then one does the same
+# make test           format, lint, types, tests
+# make test-oldest    a short part of the tests with the oldest supported versions
+# make bench          measures, and writes benchmarks/results.md
+# make format         puts the code in shape
+# make docs           writes the generated pages of docs/ again
+# make clean          removes environments and caches
+#
+# Every target sets up what it needs and can be repeated; a second run installs nothing and needs no network.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-oldest bench format docs clean
+
+PY := .venv/bin/python
+PYTEST_ARGS ?=
+KERAS_BACKEND ?= tensorflow
+
+CPU_BUILD_tensorflow := tensorflow-cpu
+CPU_BUILD_jax := jax
+CPU_BUILD_torch := torch==2.13.0
+CPU_BUILD := $(CPU_BUILD_$(KERAS_BACKEND))
+
+help:
+	@sed -n '/^# make /s/^# //p' Makefile
+
+demo: export KERAS_BACKEND := $(KERAS_BACKEND)
+demo:
+	$(if $(CPU_BUILD),,$(error KERAS_BACKEND=$(KERAS_BACKEND) is none of tensorflow, jax, torch))
+	scripts/set-up .venv demo-$(KERAS_BACKEND) requirements/newest.txt '.[demo]' $(CPU_BUILD)
+	$(PY) examples/demo.py
+
+test:
+	scripts/set-up .venv test requirements/newest.txt '.[test]'
+	$(PY) -m ruff format --check .
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+	$(PY) -m pytest $(PYTEST_ARGS)
+
+test-oldest:
+	scripts/set-up .venv-oldest test requirements/oldest.txt . tensorflow-cpu jax pytest pytest-timeout hypothesis psutil
+	.venv-oldest/bin/python -m pytest -m oldest $(PYTEST_ARGS)
+
+bench:
+	scripts/set-up .venv test requirements/newest.txt '.[test]'
+	$(PY) -m pip install --quiet --no-deps --constraint requirements/newest.txt tf-keras
+	$(PY) benchmarks/run.py
+
+format:
+	scripts/set-up .venv test requirements/newest.txt '.[test]'
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+docs:
+	scripts/set-up .venv test requirements/newest.txt '.[test]'
+	$(PY) docs/generate.py
+
+clean:
+	rm -rf .venv .venv-oldest build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
