@@ -8,6 +8,7 @@ from typing import Any
 
 from unisono import env
 from unisono.cluster import address
+from unisono.cluster.forgiving_json import decoded, lower_keys, mapping
 from unisono.cluster.spec import Address, Cluster, Declined, Task
 from unisono.errors import ClusterError
 
@@ -73,7 +74,7 @@ def read_json(text: str) -> dict[str, Any]:
     Raises:
         ClusterError: If it is not JSON (the message shows where), or not an object.
     """
-    return _mapping(_decoded(text, NAME), NAME)
+    return _object(text, NAME)
 
 
 def from_mapping(config: Mapping[str, Any], source: str = NAME) -> Cluster:
@@ -90,7 +91,7 @@ def from_mapping(config: Mapping[str, Any], source: str = NAME) -> Cluster:
     Raises:
         ClusterError: If it cannot work.
     """
-    config = _lower_keys(config, source)
+    config = lower_keys(config, source)
     jobs = _jobs(config.get("cluster"), source)
     type_, index = _task(config.get("task"), source)
     addresses = tuple(entry for role in _TRAINING_ROLES for entry in jobs.get(role, ()))
@@ -183,7 +184,7 @@ def _jobs(value: Any, source: str) -> dict[str, tuple[Address, ...]]:
     jobs: dict[str, tuple[Address, ...]] = {}
     written: dict[str, str] = {}
     where = f'"cluster" of {source}'
-    for name, entries in _mapping(_decoded(value, where), where).items():
+    for name, entries in _object(value, where).items():
         addresses = _addresses(name, entries, source)
         if not addresses:
             continue
@@ -240,7 +241,7 @@ def _task(value: Any, source: str) -> tuple[str | None, int | None]:
     if value is None:
         return None, None
     where = f'"task" of {source}'
-    task = _lower_keys(_mapping(_decoded(value, where), where), where)
+    task = lower_keys(_object(value, where), where)
     type_ = task.get("type")
     if type_ is not None and not isinstance(type_, str):
         raise ClusterError(f'The task type in {source} must be a text such as "worker". Received: {type_!r}.')
@@ -264,44 +265,8 @@ def _integer(value: Any, what: str) -> int:
     return number
 
 
-def _decoded(value: Any, what: str) -> Any:
-    """Returns what a JSON text holds, also one that was encoded twice; anything but a text as it is."""
-    for _ in range(2):
-        if not isinstance(value, str):
-            break
-        try:
-            value = json.loads(value, object_pairs_hook=lambda pairs: _unique(pairs, what))
-        except json.JSONDecodeError as error:
-            around = error.doc[max(0, error.pos - 15) : error.pos + 15]
-            raise ClusterError(
-                f"{what} is not JSON: {error.msg} at line {error.lineno}, column {error.colno}, near {around!r}.",
-                remedy="write it with json.dumps(...), which uses double quotes; for example " + EXAMPLE
-                if "'" in error.doc
-                else "compare with " + EXAMPLE,
-            ) from None
-    return value
-
-
-def _unique(pairs: Iterable[tuple[str, Any]], what: str) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in result:
-            raise ClusterError(f'{what} has the key "{key}" twice in one object.', remedy="merge the two.")
-        result[key] = value
-    return result
-
-
-def _mapping(value: Any, what: str) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise ClusterError(
-            f"{what} must be a JSON object in braces. Received: {value!r}.", remedy=f"compare with {EXAMPLE}"
-        )
-    return dict(value)
-
-
-def _lower_keys(config: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """Returns the mapping with keys in lower case: some tools write them in capitals."""
-    return _unique(((str(key).strip().lower(), value) for key, value in config.items()), what)
+def _object(value: Any, what: str) -> dict[str, Any]:
+    return mapping(decoded(value, what, EXAMPLE), what, EXAMPLE)
 
 
 def _joined(items: Iterable[object]) -> str:

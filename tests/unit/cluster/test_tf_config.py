@@ -19,9 +19,9 @@ def parsed(cluster: Any, task: Any = None, **more: Any) -> Cluster:
 
 
 def refused(text: str, *parts: str) -> None:
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ClusterError) as caught:
         tf_config.parse(text)
-    assert isinstance(caught.value, ClusterError)
+    assert isinstance(caught.value, ValueError)
     for part in parts:
         assert part in str(caught.value), str(caught.value)
 
