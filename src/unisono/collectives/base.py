@@ -18,6 +18,8 @@ from typing import Protocol
 
 import numpy as np
 
+from unisono.errors import UnisonoError
+
 
 class ReduceOp(enum.Enum):
     """How values of several workers become one."""
@@ -98,3 +100,10 @@ class Collectives(abc.ABC):
     @abc.abstractmethod
     def close(self) -> None:
         """Ends the channel in good order; after a lost worker it returns at once and frees what it can."""
+
+    def abandon(self, error: UnisonoError) -> None:
+        """Gives up this channel and all its siblings on this worker, without waiting for anyone.
+
+        Args:
+            error: Raised by every operation from now on, also by those that wait in other threads.
+        """

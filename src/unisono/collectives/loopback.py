@@ -1,0 +1,225 @@
+"""Engines inside one process: one worker alone, and several workers as threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from unisono.clock import Deadline
+from unisono.collectives.base import Collectives, ReduceOp
+from unisono.collectives.checks import check_in_place, check_plain, check_reducible, check_root
+from unisono.errors import CollectiveTimeoutError, DivergenceError, UnisonoError
+
+_COMBINE: dict[ReduceOp, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    ReduceOp.SUM: np.add,
+    ReduceOp.MAX: np.maximum,
+    ReduceOp.MIN: np.minimum,
+}
+
+
+class Alone(Collectives):
+    """One worker: every operation is immediate."""
+
+    rank = 0
+    size = 1
+
+    def __init__(self) -> None:
+        self._error: UnisonoError | None = None
+
+    def all_reduce(self, array: np.ndarray, op: ReduceOp = ReduceOp.SUM) -> np.ndarray:
+        """Returns the array as it is."""
+        self._raise_if_over()
+        check_reducible(array)
+        return array
+
+    def all_gather(self, array: np.ndarray) -> list[np.ndarray]:
+        """Returns a copy of the array."""
+        self._raise_if_over()
+        check_plain(array, "all_gather")
+        return [array.copy()]
+
+    def broadcast(self, array: np.ndarray, root: int = 0) -> np.ndarray:
+        """Returns the array as it is."""
+        self._raise_if_over()
+        check_in_place(array, "broadcast")
+        check_root(root, 1)
+        return array
+
+    def barrier(self) -> None:
+        """Returns at once."""
+        self._raise_if_over()
+
+    def channel(self, name: str) -> Collectives:
+        """Returns itself."""
+        self._raise_if_over()
+        return self
+
+    def close(self) -> None:
+        """Has nothing to free."""
+
+    def abandon(self, error: UnisonoError) -> None:
+        """Refuses all operations from now on."""
+        if self._error is None:
+            self._error = error
+
+    def _raise_if_over(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+
+def group(size: int, timeout: float) -> list[Collectives]:
+    """Makes the channels of several workers that are threads of this process.
+
+    Args:
+        size: Number of workers, 1 or more.
+        timeout: Seconds to wait in an operation for a worker that does not arrive.
+
+    Returns:
+        The channel of each worker in the order of ranks; each is to be used by a thread of its own.
+    """
+    table = _Table("main", size, timeout, _Fate())
+    return [Threads(table, rank) for rank in range(size)]
+
+
+class Threads(Collectives):
+    """A worker that is a thread; made by `group`."""
+
+    def __init__(self, table: _Table, rank: int) -> None:
+        self._table = table
+        self.rank = rank
+        self.size = table.size
+
+    def all_reduce(self, array: np.ndarray, op: ReduceOp = ReduceOp.SUM) -> np.ndarray:
+        """Combines the arrays in the order of ranks."""
+        check_reducible(array)
+
+        def combine(arrays: list[np.ndarray]) -> np.ndarray:
+            total = arrays[0].copy()
+            for other in arrays[1:]:
+                # In place through `out`, so that a 0-dimensional array stays one.
+                _COMBINE[op](total, other, out=total)  # type: ignore[call-arg]
+            return total
+
+        array[...] = self._meet("all_reduce", (op.value, array.shape, array.dtype.name), array, combine)
+        return array
+
+    def all_gather(self, array: np.ndarray) -> list[np.ndarray]:
+        """Returns a copy of every worker's array."""
+        check_plain(array, "all_gather")
+        # A copy, for the caller may overwrite its array while others still read.
+        parts = self._meet("all_gather", (array.ndim, array.dtype.name), array.copy(), list)
+        return [part.copy() for part in parts]
+
+    def broadcast(self, array: np.ndarray, root: int = 0) -> np.ndarray:
+        """Overwrites the array with that of the root."""
+        check_in_place(array, "broadcast")
+        check_root(root, self.size)
+        same = (root, array.shape, array.dtype.name)
+        array[...] = self._meet("broadcast", same, array, lambda arrays: arrays[root].copy())
+        return array
+
+    def barrier(self) -> None:
+        """Waits for all."""
+        self._meet("barrier", (), None, len)
+
+    def channel(self, name: str) -> Collectives:
+        """Opens an independent channel."""
+        mine = self._table
+
+        def open_table(_: list[Any]) -> _Table:
+            return _Table(name, mine.size, mine.timeout, mine.fate)
+
+        return Threads(self._meet("channel", (name,), None, open_table), self.rank)
+
+    def abandon(self, error: UnisonoError) -> None:
+        """Ends the whole group."""
+        self._table.abandon(error)
+
+    def close(self) -> None:
+        """Has nothing to free."""
+
+    def _meet(self, operation: str, same: tuple[Any, ...], part: Any, combine: Callable[[list[Any]], Any]) -> Any:
+        return self._table.meet(self.rank, (operation, *same), part, combine)
+
+
+class _Fate:
+    """What ends all channels of a group."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.error: UnisonoError | None = None
+
+
+class _Round:
+    """One operation: what each worker called and brought, and the result."""
+
+    def __init__(self) -> None:
+        self.calls: dict[int, tuple[Any, ...]] = {}
+        self.parts: dict[int, Any] = {}
+        self.result: Any = None
+        self.done = False
+
+
+class _Table:
+    """Where the workers of one channel meet, one operation after another."""
+
+    def __init__(self, name: str, size: int, timeout: float, fate: _Fate) -> None:
+        self.name = name
+        self.size = size
+        self.timeout = timeout
+        self.fate = fate
+        self._round = _Round()
+
+    def meet(self, rank: int, call: tuple[Any, ...], part: Any, combine: Callable[[list[Any]], Any]) -> Any:
+        with self.fate.changed:
+            self._raise_if_over()
+            this = self._round
+            this.calls[rank], this.parts[rank] = call, part
+            if len(this.calls) == self.size:
+                self._complete(this, combine)
+            deadline = Deadline.after(self.timeout)
+            while not this.done:
+                if not self.fate.changed.wait(deadline.left) and not this.done:
+                    self._end(_late(self, this, call[0]))
+                self._raise_if_over()
+            return this.result
+
+    def abandon(self, error: UnisonoError) -> None:
+        """Ends the whole group."""
+        with self.fate.changed:
+            if self.fate.error is None:
+                self._end(error)
+
+    def _complete(self, this: _Round, combine: Callable[[list[Any]], Any]) -> None:
+        if len(set(this.calls.values())) > 1:
+            self._end(_different(self, this))
+            self._raise_if_over()
+        this.result = combine([this.parts[rank] for rank in range(self.size)])
+        this.done = True
+        self._round = _Round()
+        self.fate.changed.notify_all()
+
+    def _end(self, error: UnisonoError) -> None:
+        self.fate.error = error
+        self.fate.changed.notify_all()
+
+    def _raise_if_over(self) -> None:
+        if self.fate.error is not None:
+            raise self.fate.error
+
+
+def _late(table: _Table, this: _Round, operation: str) -> CollectiveTimeoutError:
+    missing = [rank for rank in range(table.size) if rank not in this.calls]
+    return CollectiveTimeoutError(
+        f"{', '.join(f'worker {rank}' for rank in missing)} did not arrive at {operation} on channel "
+        f"{table.name!r} within {table.timeout:g} s.",
+        rank=missing[0],
+    )
+
+
+def _different(table: _Table, this: _Round) -> DivergenceError:
+    lines = [f"worker {rank} called {this.calls[rank]}" for rank in range(table.size)]
+    return DivergenceError(f"The workers differ on channel {table.name!r}: {'; '.join(lines)}.")
