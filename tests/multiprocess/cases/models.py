@@ -1,0 +1,345 @@
+"""Ways to write, build and compile a model, and what user code inside it may do."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import random
+from typing import Any
+
+import keras
+import numpy as np
+
+from cases.toy import column, fingerprint, outcome, sgd, toy_model, weight
+from cases.world import World
+
+
+class Subclassed(keras.Model):
+    """The toy model as a subclass, built by its first batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
+
+    def call(self, x: Any) -> Any:
+        return self.dense(x)
+
+
+def _unbuilt() -> keras.Model:
+    return keras.Sequential([keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")])
+
+
+def kinds(strategy: Any, world: World) -> dict[str, Any]:
+    """Trains the toy, however it is written, on 4 + 1 examples."""
+    x = column(1, 2, 3, 4, 5)
+
+    def compiled(make: Any, **arguments: Any) -> keras.Model:
+        with strategy.scope():
+            model = make()
+            model.compile(sgd(), loss="mse", **arguments)
+        return model
+
+    def compiled_outside() -> keras.Model:
+        with strategy.scope():
+            model = toy_model()
+        model.compile(sgd(), loss="mse")
+        return model
+
+    def compiled_twice() -> keras.Model:
+        model = compiled(toy_model)
+        with strategy.scope():
+            model.compile(sgd(), loss="mse")
+        return model
+
+    makers: dict[str, Any] = {
+        "sequential_unbuilt": lambda: compiled(_unbuilt),
+        "subclassed_unbuilt": lambda: compiled(Subclassed),
+        "compiled_outside": compiled_outside,
+        "compiled_twice": compiled_twice,
+        "run_eagerly": lambda: compiled(toy_model, run_eagerly=True),
+        "jit_compile": lambda: compiled(toy_model, jit_compile=True) if world.backend != "torch" else None,
+        "no_jit_compile": lambda: compiled(toy_model, jit_compile=False),
+    }
+    found: dict[str, Any] = {}
+    for name, make in makers.items():
+        model = make()
+        if model is None:
+            continue
+        history = model.fit(x, 2 * x, batch_size=4, shuffle=False, verbose=0)
+        found[name] = outcome(model, history)
+    return found
+
+
+def steps_per_execution(strategy: Any, world: World) -> dict[str, Any]:
+    """Three steps an execution, seven steps an epoch, an uneven last batch."""
+    x = np.linspace(-1, 1, 27, dtype="float32")[:, None]
+    with strategy.scope():
+        model = toy_model()
+        model.compile(sgd(0.05), loss="mse", steps_per_execution=3)
+    history = model.fit(x, 2 * x, batch_size=4, epochs=2, shuffle=False, verbose=0, validation_data=(x, x))
+    predicted = model.predict(x, batch_size=4, verbose=0)
+    return outcome(model, history, predicted=np.ravel(predicted))
+
+
+def _own_train_step(backend: str) -> type[keras.Model]:
+    """A model class with a training step written by hand, as Keras's guides show it for each backend."""
+
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        class Own(keras.Model):
+            def train_step(self, data: Any) -> Any:
+                x, y = data
+                with tf.GradientTape() as tape:
+                    loss = keras.ops.mean((y - self(x, training=True)) ** 2)
+                gradients = tape.gradient(loss, self.trainable_variables)
+                self.optimizer.apply(gradients, self.trainable_variables)
+                return {"own_loss": loss}
+
+    elif backend == "jax":
+        import jax
+
+        class Own(keras.Model):  # type: ignore[no-redef]
+            def train_step(self, state: Any, data: Any) -> Any:
+                trainable, other, optimizer, metrics = state
+                x, y = data
+
+                def loss_of(trainable: Any, other: Any) -> Any:
+                    y_pred, other = self.stateless_call(trainable, other, x, training=True)
+                    return keras.ops.mean((y - y_pred) ** 2), other
+
+                (loss, other), gradients = jax.value_and_grad(loss_of, has_aux=True)(trainable, other)
+                trainable, optimizer = self.optimizer.stateless_apply(optimizer, gradients, trainable)
+                return {"own_loss": loss}, (trainable, other, optimizer, metrics)
+
+    else:
+        import torch
+
+        class Own(keras.Model):  # type: ignore[no-redef]
+            def train_step(self, data: Any) -> Any:
+                x, y = data
+                self.zero_grad()
+                loss = keras.ops.mean((y - self(x, training=True)) ** 2)
+                loss.backward()
+                gradients = [variable.value.grad for variable in self.trainable_weights]
+                with torch.no_grad():
+                    self.optimizer.apply(gradients, self.trainable_weights)
+                return {"own_loss": loss}
+
+    return Own
+
+
+def r12_custom_train_step(strategy: Any, world: World) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    with strategy.scope():
+        model = toy_model(_own_train_step(world.backend))
+        model.compile(sgd())
+    for name, count in (("even", 4), ("unequal", 3)):
+        x = column(1, 2, 3, 4)[:count]
+        model.set_weights([np.zeros((1, 1), "float32")])
+        history = model.fit(x, 2 * x, batch_size=4, shuffle=False, verbose=0)
+        found[name] = outcome(model, history)
+    return found
+
+
+def custom_compute_loss(strategy: Any, world: World) -> dict[str, Any]:
+    """A model that overrides compute_loss and compute_metrics and keeps a tracker of its own."""
+
+    class Own(keras.Model):
+        def __init__(self, *arguments: Any, **more: Any) -> None:
+            super().__init__(*arguments, **more)
+            self.tracker = keras.metrics.Mean(name="own")
+
+        @property
+        def metrics(self) -> list[Any]:
+            return [*super().metrics, self.tracker]
+
+        def compute_loss(self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, **_: Any):
+            errors = keras.ops.abs(y - y_pred)
+            self.tracker.update_state(errors)
+            return keras.ops.mean(errors)
+
+    x = column(1, 2, 3, 4, 5)
+    with strategy.scope():
+        model = toy_model(Own)
+        model.compile(sgd())
+    history = model.fit(x, 2 * x, batch_size=4, epochs=2, shuffle=False, verbose=0)
+    return outcome(model, history)
+
+
+class Mask(keras.layers.Layer):
+    """Passes its input on and keeps the values it saw (eager execution)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Any] = []
+
+    def call(self, x: Any) -> Any:
+        if keras.backend.backend() == "jax":
+            import jax
+
+            jax.debug.callback(lambda value: self.seen.append(np.asarray(value).tolist()), x)
+        elif not isinstance(x, keras.KerasTensor) and hasattr(x, "numpy"):
+            self.seen.append(keras.ops.convert_to_numpy(x).tolist())
+        return x
+
+
+def r28_equal_start_unequal_noise(strategy: Any, world: World) -> dict[str, Any]:
+    ones = np.ones((4 * world.size, 16), "float32")
+    found: dict[str, Any] = {}
+    for name in ("unseeded", "seeded"):
+        if name == "seeded":
+            keras.utils.set_random_seed(0)
+        else:
+            random.seed(1000 + world.rank)
+            np.random.seed(1000 + world.rank)
+
+        class Starts(keras.callbacks.Callback):
+            def __init__(self) -> None:
+                super().__init__()
+                self.state: list[Any] = []
+
+            def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+                if not self.state:
+                    self.state = [np.asarray(w).tolist() for w in self.model.get_weights()[:2]]
+
+        starts = Starts()
+        with strategy.scope():
+            mask = Mask()
+            model = keras.Sequential([keras.Input((16,)), keras.layers.Dropout(0.5), mask, keras.layers.Dense(1)])
+            model.compile(sgd(), loss="mse", run_eagerly=True)
+        model.fit(ones, ones[:, :1], batch_size=len(ones), shuffle=False, verbose=0, callbacks=[starts])
+        masks = [seen for seen in mask.seen if 0.0 in np.ravel(seen)]
+        found[name] = {"start": starts.state, "mask": masks[-1], "state": fingerprint(model)}
+    return found
+
+
+def r22_stop_on_one_rank(strategy: Any, world: World) -> dict[str, Any]:
+    class Stop(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            if epoch == 1 and world.rank == world.size - 1:
+                self.model.stop_training = True
+
+    class StopInside(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if batch == 2 and world.rank == world.size - 1:
+                self.model.stop_training = True
+
+    x = np.linspace(-1, 1, 20, dtype="float32")[:, None]
+    with strategy.scope():
+        model = toy_model()
+        model.compile(sgd(0.01), loss="mse")
+    history = model.fit(x, x, batch_size=4, epochs=5, shuffle=False, verbose=0, callbacks=[Stop()])
+    found = {"at_epoch_end": outcome(model, history)}
+    history = model.fit(x, x, batch_size=4, epochs=5, shuffle=False, verbose=0, callbacks=[StopInside()])
+    found["inside_an_epoch"] = outcome(model, history)
+    # The validation loss rises as the weight leaves zero.
+    early = keras.callbacks.EarlyStopping(monitor="val_loss", patience=1, restore_best_weights=True)
+    model.set_weights([np.zeros((1, 1), "float32")])
+    history = model.fit(
+        x, x, batch_size=4, epochs=6, shuffle=False, verbose=0, callbacks=[early], validation_data=(x[:3], 0 * x[:3])
+    )
+    found["early_stopping"] = outcome(model, history)
+    return found
+
+
+def callbacks_agree(strategy: Any, world: World) -> dict[str, Any]:
+    """ReduceLROnPlateau, TerminateOnNaN and a learning rate that one worker's callback changes by global logs."""
+    x = np.linspace(-1, 1, 10, dtype="float32")[:, None]
+    with strategy.scope():
+        model = toy_model()
+        model.compile(sgd(0.1), loss="mse")
+    plateau = keras.callbacks.ReduceLROnPlateau(monitor="val_loss", factor=0.5, patience=0, min_delta=10.0)
+    seen: list[Any] = []
+    each = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append([epoch, sorted(logs)]))
+    history = model.fit(
+        x, x, batch_size=4, epochs=3, shuffle=False, verbose=0, callbacks=[plateau, each], validation_data=(x, x)
+    )
+    found = {"plateau": outcome(model, history), "seen": seen}
+    # The not-a-number is in the slice of one worker only.
+    x = x.copy()
+    x[3] = np.nan
+    terminated = model.fit(
+        x, x, batch_size=4, epochs=3, shuffle=False, verbose=0, callbacks=[keras.callbacks.TerminateOnNaN()]
+    )
+    found["terminated"] = {"epochs": len(terminated.epoch), "updates": int(model.optimizer.iterations)}
+    return found
+
+
+def printed(strategy: Any, world: World) -> dict[str, Any]:
+    """What `fit`, `evaluate` and `predict` print with default verbosity."""
+    x = column(1, 2, 3, 4, 5)
+    with strategy.scope():
+        model = toy_model()
+        model.compile(sgd(), loss="mse")
+    found: dict[str, Any] = {}
+    for name, call in (
+        ("fit", lambda: model.fit(x, 2 * x, batch_size=4)),
+        ("evaluate", lambda: model.evaluate(x, 2 * x, batch_size=4)),
+        ("predict", lambda: model.predict(x, batch_size=4)),
+    ):
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text):
+            call()
+        found[name] = text.getvalue()
+    return found
+
+
+def r26_late_strategy(strategy: Any, world: World) -> dict[str, Any]:
+    """A strategy made (again) after tensors and models; and a model that no scope ever saw."""
+    x = column(1, 2, 3, 4)
+    if not world.plain:
+        import unisono
+
+        again = unisono.MultiWorkerMirroredStrategy()
+        assert again.num_replicas_in_sync == strategy.num_replicas_in_sync == world.size
+        strategy = again
+    with strategy.scope():
+        model = toy_model()
+        model.compile(sgd(), loss="mse")
+    history = model.fit(x, 2 * x, batch_size=4, shuffle=False, verbose=0)
+    found = {"again": outcome(model, history), "late": world.early is not None}
+    if world.early is not None:
+        model = world.early
+        with strategy.scope():
+            model.compile(sgd(), loss="mse")
+        history = model.fit(x, 2 * x, batch_size=4, shuffle=False, verbose=0)
+        found["made_before"] = outcome(model, history)
+    return found
+
+
+def never_in_scope(strategy: Any, world: World) -> dict[str, Any]:
+    """Law 6: a model fitted outside any scope while several workers are connected is no silent accident."""
+    x = column(1, 2, 3, 4)
+    model = toy_model()
+    model.compile(sgd(), loss="mse")
+    text = io.StringIO()
+    import logging
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            text.write(record.getMessage() + "\n")
+
+    handler = Keep()
+    logging.getLogger("unisono").addHandler(handler)
+    try:
+        with contextlib.redirect_stderr(text), contextlib.redirect_stdout(text):
+            model.fit(x, 2 * x, batch_size=4, shuffle=False, verbose=0)
+    except Exception as error:
+        text.write(f"{type(error).__name__}: {error}")
+    finally:
+        logging.getLogger("unisono").removeHandler(handler)
+    return {"told": text.getvalue(), "weight": weight(model)}
+
+
+def strategy_surface(strategy: Any, world: World) -> dict[str, Any]:
+    """Names that scripts written for tf.distribute use."""
+    resolver = strategy.cluster_resolver
+    return {
+        "replicas": strategy.num_replicas_in_sync,
+        "rank": strategy.rank,
+        "chief": strategy.is_chief,
+        "type": resolver.task_type,
+        "id": resolver.task_id,
+        "workers": len(resolver.cluster_spec().as_dict().get("worker", [])),
+    }

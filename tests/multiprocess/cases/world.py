@@ -1,0 +1,58 @@
+"""What a case knows about where it runs, and the strategy of a process without unisono."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class World:
+    """Where a case runs.
+
+    Args:
+        backend: "tensorflow", "jax" or "torch".
+        kind: "plain", "alone" or "cluster".
+        size: Number of workers.
+        rank: This worker.
+        shared: Folder all workers of the group share, one a case.
+        early: What `early_work` returned, if it was asked for before the strategy was made.
+        arguments: Further values from the test.
+    """
+
+    backend: str
+    kind: str
+    size: int
+    rank: int
+    shared: Path
+    early: Any
+    arguments: dict[str, Any]
+
+    @property
+    def plain(self) -> bool:
+        return self.kind == "plain"
+
+
+class PlainStrategy:
+    """Stands for a strategy in one Keras process: does nothing."""
+
+    num_replicas_in_sync = 1
+    rank = 0
+    is_chief = True
+
+    def scope(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+
+def early_work() -> Any:
+    """Runs some tensor operations and makes a model, as a notebook may before it makes the strategy."""
+    import keras
+    import numpy as np
+
+    total = float(keras.ops.sum(keras.ops.ones((3, 3)) * 2.0))
+    assert total == 18.0
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")])
+    model(np.ones((2, 1), "float32"))
+    return model

@@ -1,0 +1,108 @@
+"""Every source of data gives each example once, and the numbers of one process."""
+
+from __future__ import annotations
+
+import pytest
+
+KINDS = (
+    "arrays", "tensors", "pandas", "tf_data", "py_dataset", "generator", "endless_generator", "data_loader", "grain",
+)  # fmt: skip
+
+
+def near(value: object, tolerance: float = 1e-4) -> object:
+    return pytest.approx(value, rel=tolerance, abs=tolerance / 10)
+
+
+def same(found: dict, right: dict) -> None:
+    """Compares histories (keys in order, values), weights and updates."""
+    assert list(found["history"]) == list(right["history"])
+    for key, values in right["history"].items():
+        assert found["history"][key] == near(values), key
+    assert found["epochs"] == right["epochs"]
+    assert found["weight"] == near(right["weight"])
+    assert found["iterations"] == right["iterations"]
+
+
+@pytest.mark.case("inputs.kinds", workers=(2, 3))
+@pytest.mark.parametrize("kind", KINDS)
+def test_kinds_of_data(run, kind):
+    found, right = run.one(kind), run.plain[kind]
+    assert isinstance(right, dict), f"one process: {right}"
+    assert isinstance(found, dict), found
+    assert found["weight"] == near(1.15)
+    assert found["history"]["loss"] == near([38.45])
+    assert found["iterations"] == 2 * (KINDS.index(kind) + 1)
+    for key in {"history", "evaluated", "predicted"} & right.keys():
+        assert found[key] == near(right[key]), key
+
+
+@pytest.mark.case("inputs.r06_each_sample_once", workers=(2, 3), against=())
+@pytest.mark.parametrize("source", ["tf_data", "tf_data_shuffled", "arrays", "py_dataset", "generator"])
+def test_r06_each_sample_once(run, source):
+    epochs = 1 if source == "generator" else 2
+    workers = [[int(i) for i in seen] for seen in run.each(source)]
+    everything = sorted(i for seen in workers for i in seen)
+    assert everything == sorted(list(range(100)) * epochs)
+    assert all(workers), "a worker saw nothing"
+    if source == "tf_data_shuffled":
+        first, second = workers[0][: len(workers[0]) // 2], workers[0][len(workers[0]) // 2 :]
+        assert first != second
+
+
+@pytest.mark.case("inputs.r04_more_steps_than_data")
+@pytest.mark.parametrize("source", ["arrays", "tf_data"])
+def test_r04_more_steps_than_data(run, source):
+    found, right = run.one(source), run.plain[source]
+    assert found["steps"] == right["steps"]
+    assert len(found["warnings"]) == len(right["warnings"])
+    same(found, right)
+
+
+@pytest.mark.case("inputs.fit_arguments")
+@pytest.mark.parametrize(
+    "call",
+    [
+        "validation_split",
+        "validation_freq",
+        "validation_steps",
+        "validation_of_another_kind",
+        "weights_in_the_dataset",
+        "two_epochs_of_a_dataset",
+    ],
+)
+def test_arguments_of_fit(run, call):
+    same(run.one(call), run.plain[call])
+
+
+@pytest.mark.case("inputs.seeded_shuffles", workers=(2, 3), against=("alone",))
+def test_a_seeded_dataset_shuffle_is_the_same_for_any_number_of_workers(run):
+    same(run.agreed(), run.alone)
+
+
+@pytest.mark.case("inputs.unseeded_array_shuffle", against=())
+def test_an_unseeded_shuffle_is_agreed(run):
+    run.agreed()
+
+
+@pytest.mark.case("inputs.r23_predict", workers=(2, 3))
+def test_r23_predict_gives_the_whole_result_in_order(run):
+    for name, rows in (("ten", range(10)), ("tf_data", range(10)), ("one", [3])):
+        assert run.one(name)["same"] == [[float(i)] for i in rows]
+        assert run.one(name)["twice"] == [[2.0 * i] for i in rows]
+    assert run.one("shape") == [10, 1]
+    assert run.one("single") == [[float(i)] for i in range(10)]
+
+
+@pytest.mark.case("inputs.only_my_examples")
+def test_a_dataset_of_batches_gives_the_numbers_of_one_process(run):
+    same(run.agreed(), run.plain)
+    assert sorted({i for asked in run.each("asked") for i in asked}) == list(range(10))
+
+
+@pytest.mark.case("inputs.batch_methods", workers=(2, 3))
+def test_batch_methods_take_the_global_batch(run):
+    assert run.one("first_weight") == near(0.30)
+    assert run.one("first")["loss"] == near(30.0)
+    for key in ("first", "second", "tested", "predicted", "predicted_one", "weight"):
+        assert run.one(key) == near(run.plain[key]), key
+    run.one("state")

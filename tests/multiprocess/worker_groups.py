@@ -1,0 +1,347 @@
+"""Starts groups of worker processes that run many cases one after the other, and always reaps them.
+
+A group is one backend and one world: "plain" (one Keras process that cannot import unisono), "alone"
+(unisono without TF_CONFIG) or a cluster of n workers on 127.0.0.1. Start-up is paid once a group; each case
+leaves one result a worker. A case that hangs or that ends differently on the workers breaks its group: the
+group is ended, its output kept, and a fresh one goes on with the remaining cases.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+HERE = Path(__file__).resolve().parent
+START_SECONDS = 90.0
+CASE_SECONDS = 60.0
+LAST_WORDS_SECONDS = 8.0
+LONGEST_GROUP_SECONDS = 420.0
+MOST_RESTARTS = 3
+TAIL = 4000
+
+
+@dataclasses.dataclass(frozen=True)
+class World:
+    """Where cases run.
+
+    Args:
+        backend: Keras backend.
+        kind: "plain", "alone" or "cluster".
+        size: Number of worker processes.
+    """
+
+    backend: str
+    kind: str
+    size: int
+
+    def __str__(self) -> str:
+        return f"{self.backend}-{self.size if self.kind == 'cluster' else self.kind}"
+
+
+@dataclasses.dataclass
+class WorkerEnd:
+    """How one worker process ended.
+
+    Args:
+        returncode: Its exit status; negative for the signal that ended it.
+        stdout: All it printed.
+        stderr: All it printed on standard error.
+        seconds: Time from the start of the group to the end of this worker.
+        killed: Whether the harness had to end it.
+    """
+
+    returncode: int
+    stdout: str
+    stderr: str
+    seconds: float
+    killed: bool
+
+    def tail(self) -> str:
+        return f"exit {self.returncode}{' (ended by the harness)' if self.killed else ''}\n{self.stderr[-TAIL:]}"
+
+
+@dataclasses.dataclass
+class GroupEnd:
+    """What a group left behind.
+
+    Args:
+        results: By case, then by rank: {"value": ...} or {"error": ..., "traceback": ...}.
+        workers: By rank, how the processes of the last (re)start ended.
+        broken: By case, why it has no or not all results.
+        leftovers: Command lines of processes that outlived their workers.
+    """
+
+    results: dict[str, dict[int, dict[str, Any]]]
+    workers: dict[int, WorkerEnd]
+    broken: dict[str, str]
+    leftovers: list[str]
+
+
+def free_ports(count: int) -> list[int]:
+    """Returns TCP ports of 127.0.0.1 that were free a moment ago."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def tf_config(ports: Sequence[int], rank: int) -> str:
+    """Returns the TF_CONFIG of one worker."""
+    workers = [f"127.0.0.1:{port}" for port in ports]
+    return json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}})
+
+
+def worker_environment(world: World, scratch: Path, marker: str) -> dict[str, str]:
+    """Returns the environment of a worker without TF_CONFIG: one thread a worker, nothing of the caller's cluster."""
+    dropped = ("TF_CONFIG", "SLURM_", "PMI", "OMPI_", "HYDRA_", "UNISONO_", "KERAS_", "JAX_", "XLA_", "PYTHONPATH")
+    environment = {name: text for name, text in os.environ.items() if not name.startswith(dropped)}
+    paths = [str(HERE)]
+    if world.kind != "plain":
+        spec = importlib.util.find_spec("unisono")
+        assert spec is not None and spec.origin is not None, "unisono is not importable here"
+        paths.append(str(Path(spec.origin).parent.parent))
+    environment.update(
+        PYTHONPATH=os.pathsep.join(paths),
+        PYTHONUNBUFFERED="1",
+        KERAS_BACKEND=world.backend,
+        KERAS_HOME=str(scratch / "keras"),
+        JAX_PLATFORMS="cpu",
+        CUDA_VISIBLE_DEVICES="",
+        TF_CPP_MIN_LOG_LEVEL="2",
+        TF_NUM_INTRAOP_THREADS="1",
+        TF_NUM_INTEROP_THREADS="1",
+        OMP_NUM_THREADS="1",
+        UNISONO_TEST_GROUP=marker,
+    )
+    return environment
+
+
+class _Start:
+    """One start of the processes of a group, for some of its cases."""
+
+    def __init__(
+        self,
+        world: World,
+        cases: Sequence[str],
+        scratch: Path,
+        *,
+        env: Mapping[str, str],
+        ranks: Sequence[int],
+        options: Mapping[str, Any],
+        prefix: Sequence[str],
+        ports: Sequence[int] | None,
+    ) -> None:
+        self.world, self.cases, self.scratch, self.ranks = world, list(cases), scratch, list(ranks)
+        self.killed: set[int] = set()
+        self.ended: dict[int, float] = {}
+        self.started = time.monotonic()
+        self.marker = f"{scratch.name}-{os.getpid()}-{time.monotonic_ns()}"
+        (scratch / "results").mkdir(parents=True, exist_ok=True)
+        ports = list(ports) if ports is not None else free_ports(world.size)
+        plan = {
+            "cases": self.cases,
+            "backend": world.backend,
+            "kind": world.kind,
+            "size": world.size,
+            "scratch": str(scratch),
+            **options,
+        }
+        (scratch / "plan.json").write_text(json.dumps(plan))
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        for rank in self.ranks:
+            environment = worker_environment(world, scratch, self.marker)
+            if world.kind == "cluster":
+                environment["TF_CONFIG"] = tf_config(ports, rank)
+            environment.update(env)
+            with (
+                open(scratch / f"stdout.{rank}", "wb") as stdout,
+                open(scratch / f"stderr.{rank}", "wb") as stderr,
+            ):
+                self.processes[rank] = subprocess.Popen(
+                    [*prefix, sys.executable, str(HERE / "worker.py"), str(scratch / "plan.json"), str(rank)],
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=stdout,
+                    stderr=stderr,
+                    cwd=scratch,
+                    start_new_session=True,
+                )
+
+    def result_path(self, case: str, rank: int) -> Path:
+        return self.scratch / "results" / f"{case}.{rank}.json"
+
+    def finished(self, case: str) -> list[int]:
+        return [rank for rank in self.ranks if self.result_path(case, rank).exists()]
+
+    def watch(self, case_seconds: float, deadline: float) -> None:
+        """Waits until all processes ended, or nothing moves any more; then ends what is left."""
+        progress, last_move = -1, time.monotonic()
+        one_ended_at: float | None = None
+        while True:
+            now = time.monotonic()
+            for rank, process in self.processes.items():
+                if rank not in self.ended and process.poll() is not None:
+                    self.ended[rank] = now - self.started
+                    if process.returncode != 0 and one_ended_at is None:
+                        one_ended_at = now
+            if len(self.ended) == len(self.processes):
+                return
+            count = len(list((self.scratch / "results").iterdir()))
+            if count != progress:
+                progress, last_move = count, now
+            patience = case_seconds if progress > 0 else max(case_seconds, START_SECONDS)
+            stuck = now - last_move > patience
+            alone = one_ended_at is not None and now - one_ended_at > max(LAST_WORDS_SECONDS, case_seconds / 2)
+            if stuck or alone or now > deadline:
+                break
+            time.sleep(0.02)
+        self.end()
+
+    def end(self) -> None:
+        """Asks every live worker for its stacks, then kills it."""
+        alive = [rank for rank, process in self.processes.items() if process.poll() is None]
+        for rank in alive:
+            os.kill(self.processes[rank].pid, signal.SIGUSR1)
+        if alive:
+            time.sleep(0.5)
+        for rank in alive:
+            self.killed.add(rank)
+            if self.processes[rank].poll() is None:
+                os.killpg(self.processes[rank].pid, signal.SIGKILL)
+            self.processes[rank].wait(timeout=10)
+            self.ended[rank] = time.monotonic() - self.started
+
+    def leftovers(self, grace: float = 3.0) -> list[str]:
+        """Returns the command lines of processes that outlived the workers, and ends them."""
+        deadline = time.monotonic() + grace
+        while True:
+            left = []
+            for process in psutil.process_iter(["pid"]):
+                try:
+                    if process.environ().get("UNISONO_TEST_GROUP") == self.marker:
+                        left.append(process)
+                except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+                    continue
+            if not left:
+                return []
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
+        lines = []
+        for process in left:
+            try:
+                lines.append(" ".join(process.cmdline()))
+                process.kill()
+            except psutil.NoSuchProcess:
+                continue
+        return lines
+
+    def worker_ends(self) -> dict[int, WorkerEnd]:
+        return {
+            rank: WorkerEnd(
+                returncode=process.returncode,
+                stdout=(self.scratch / f"stdout.{rank}").read_text(errors="replace"),
+                stderr=(self.scratch / f"stderr.{rank}").read_text(errors="replace"),
+                seconds=self.ended[rank],
+                killed=rank in self.killed,
+            )
+            for rank, process in self.processes.items()
+        }
+
+
+def run_group(
+    world: World,
+    cases: Sequence[str],
+    scratch: Path | None = None,
+    *,
+    env: Mapping[str, str] | None = None,
+    ranks: Sequence[int] | None = None,
+    case_seconds: float = CASE_SECONDS,
+    restarts: int = MOST_RESTARTS,
+    prefix: Sequence[str] = (),
+    ports: Sequence[int] | None = None,
+    **options: Any,
+) -> GroupEnd:
+    """Runs cases in one group of processes, in order.
+
+    Args:
+        world: Backend and workers.
+        cases: Names such as "exact.r01_parity": module of `cases` and function.
+        scratch: Folder for everything the group writes; a new one if None.
+        env: Variables on top of the usual ones.
+        ranks: Workers to start; all if None.
+        case_seconds: Longest time without a new result before the group counts as stuck.
+        restarts: How often a broken group may be started again for its remaining cases.
+        prefix: Command put before Python, e.g. ("taskset", "-c", "0").
+        ports: Ports of TF_CONFIG; free ones if None.
+        **options: Further entries of the plan that `worker.py` reads.
+
+    Returns:
+        Results and the way all processes ended.
+    """
+    scratch = scratch or Path(tempfile.mkdtemp(prefix=f"group-{world}-"))
+    results: dict[str, dict[int, dict[str, Any]]] = {}
+    broken: dict[str, str] = {}
+    leftovers: list[str] = []
+    remaining = list(cases)
+    deadline = time.monotonic() + LONGEST_GROUP_SECONDS
+    for attempt in range(restarts + 1):
+        start = _Start(
+            world,
+            remaining,
+            scratch / f"start{attempt}",
+            env=env or {},
+            ranks=range(world.size) if ranks is None else ranks,
+            options=options,
+            prefix=prefix,
+            ports=ports,
+        )
+        try:
+            start.watch(case_seconds, deadline)
+        finally:
+            start.end()
+            leftovers += start.leftovers()
+        workers = start.worker_ends()
+        for case in remaining:
+            found = {rank: json.loads(start.result_path(case, rank).read_text()) for rank in start.finished(case)}
+            if found:
+                results[case] = found
+        complete = [case for case in remaining if len(start.finished(case)) == len(start.ranks)]
+        for case in complete:
+            failed = [rank for rank, result in results[case].items() if "error" in result]
+            if 0 < len(failed) < len(start.ranks):
+                broken[case] = f"it failed on worker {failed} only"
+        if len(complete) == len(remaining):
+            break
+        culprit = next(case for case in remaining if case not in complete)
+        last = complete[-1] if complete else None
+        if last is not None and last in broken and not start.finished(culprit):
+            remaining = remaining[remaining.index(culprit) :]
+        else:
+            tails = "\n".join(f"--- worker {rank}: {end.tail()}" for rank, end in workers.items())
+            broken[culprit] = f"the group ended in it after {max(end.seconds for end in workers.values()):.0f} s\n{tails}"
+            remaining = remaining[remaining.index(culprit) + 1 :]
+        if not remaining:
+            break
+        if time.monotonic() > deadline or attempt == restarts:
+            why = "time is up" if time.monotonic() > deadline else "the group broke too often"
+            broken.update({case: f"not run, because {why}: {sorted(broken)}" for case in remaining})
+            break
+    return GroupEnd(results=results, workers=workers, broken=broken, leftovers=leftovers)
