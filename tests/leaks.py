@@ -1,0 +1,113 @@
+"""What a test leaves behind: processes, threads, listening sockets, variables, shared memory."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+# Every process that a test starts inherits this variable, so that it is found even after its parent has gone.
+SESSION = "UNISONO_TEST_SESSION"
+
+GRACE_SECONDS = 3.0
+"""How long what is just ending may take; a leak is what is there afterwards."""
+
+THREADS_OF_OTHERS = re.compile(
+    r"^(pytest_timeout .*"  # pytest-timeout, when it watches with a thread
+    r"|asyncio_\d+"  # default executor of an event loop, kept by Python
+    r")$"
+)
+
+# Set by the frameworks themselves when they are imported.
+VARIABLES_OF_OTHERS = re.compile(r"^(PYTEST_CURRENT_TEST|KMP_\w+|TF2_BEHAVIOR|TPU_\w+|CUDA_MODULE_LOADING)$")
+
+
+@dataclass(frozen=True)
+class Belongings:
+    """What exists at one moment."""
+
+    variables: dict[str, str]
+    threads: frozenset[threading.Thread]
+    pids: frozenset[int]
+    listening: frozenset[tuple[str, int]]
+    shared_memory: frozenset[str]
+
+
+def belongings() -> Belongings:
+    return Belongings(
+        variables={name: text for name, text in os.environ.items() if not VARIABLES_OF_OTHERS.match(name)},
+        threads=frozenset(threading.enumerate()),
+        pids=frozenset(psutil.pids()),
+        listening=frozenset(_listening()),
+        shared_memory=frozenset(str(path) for path in Path("/dev/shm").glob("mpich*")),
+    )
+
+
+def _listening() -> Iterator[tuple[str, int]]:
+    for connection in psutil.Process().net_connections(kind="inet"):
+        if connection.status == psutil.CONN_LISTEN:
+            yield connection.laddr.ip, connection.laddr.port
+
+
+def _processes(before: Belongings) -> list[str]:
+    found = []
+    for pid in frozenset(psutil.pids()) - before.pids:
+        try:
+            process = psutil.Process(pid)
+            if process.status() == psutil.STATUS_ZOMBIE:
+                if process.ppid() == os.getpid():
+                    found.append(f"{pid}: has ended but was not waited for")
+            elif process.environ().get(SESSION) == str(os.getpid()):
+                command = " ".join(process.cmdline())
+                # The helper of multiprocessing that outlives its users by design.
+                if "multiprocessing.resource_tracker" not in command:
+                    found.append(f"{pid} ({process.status()}): {command}")
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def _shared_memory(before: Belongings) -> list[str]:
+    """Finds new files that no process uses; those of another job on this machine are in use."""
+    new = {str(path) for path in Path("/dev/shm").glob("mpich*")} - before.shared_memory
+    for maps in Path("/proc").glob("[0-9]*/maps") if new else ():
+        try:
+            text = maps.read_text(errors="replace")
+        except OSError:
+            continue
+        new = {path for path in new if path not in text}
+    return sorted(new)
+
+
+def _variables(before: Belongings) -> list[str]:
+    after = belongings().variables
+    return sorted(n for n in before.variables.keys() | after.keys() if before.variables.get(n) != after.get(n))
+
+
+LEAKS: dict[str, Callable[[Belongings], list[str]]] = {
+    "processes": _processes,
+    "threads": lambda before: [
+        thread.name
+        for thread in frozenset(threading.enumerate()) - before.threads
+        if thread.is_alive() and not THREADS_OF_OTHERS.match(thread.name)
+    ],
+    "listening sockets": lambda before: [f"{ip}:{port}" for ip, port in frozenset(_listening()) - before.listening],
+    "environment variables": _variables,
+    "shared memory": _shared_memory,
+}
+
+
+def leaks(before: Belongings, grace_seconds: float = GRACE_SECONDS) -> list[str]:
+    """Returns what was not there before, at once if it is nothing, else after the grace."""
+    end = time.monotonic() + grace_seconds
+    while found := [f"{kind}: {what}" for kind, find in LEAKS.items() for what in find(before)]:
+        if time.monotonic() > end:
+            return found
+        time.sleep(0.05)
+    return []
