@@ -1,0 +1,258 @@
+"""The engine over MPI: mpi4py and MPICH.
+
+Blocking MPI calls cannot be left, so every operation is started, then polled (see `patience`), and the watch is
+asked while it lasts. Once an operation has failed, MPI's state is unknown: all channels refuse further calls, what
+was under way is abandoned but kept in memory (MPI may still write there), and MPI is not ended in good order.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import time
+import zlib
+from typing import Any
+
+import numpy as np
+
+from unisono.collectives import mpi_start, patience
+from unisono.collectives.base import Collectives, ReduceOp, Watch
+from unisono.collectives.checks import check_in_place, check_plain, check_reducible, check_root
+from unisono.collectives.objects import all_gather_object
+from unisono.collectives.packing import pieces
+from unisono.errors import DivergenceError, UnisonoError, WorkerLostError
+
+# MPI's working memory is as large as the piece; larger pieces are not faster.
+_PIECE_BYTES = 16 << 20
+_NAME_SECONDS = 2.0
+_MAX_DIMS = 64
+
+
+def connect(watch: Watch, *, pmi: tuple[int, int, int] | None = None) -> MpiCollectives:
+    """Starts MPI and opens the first channel; a collective call.
+
+    It blocks, holding the interpreter lock, until all workers have come: whoever waits for them with a deadline
+    does so before.
+
+    Args:
+        watch: Told while operations wait; ends a wait by raising.
+        pmi: (file descriptor, rank, size): an open connection to a PMI-1 server; None under an MPI launcher.
+
+    Returns:
+        The channel "main".
+
+    Raises:
+        ConfigurationError: If MPI cannot be used in this process any more.
+    """
+    mpi, owned = mpi_start.start(pmi)
+    world = mpi.COMM_WORLD
+    world.Set_errhandler(mpi.ERRORS_RETURN)
+    shared = _Shared(mpi, watch, owned)
+    # The first channel is a communicator of its own, so that a user's mpi4py code cannot meet ours.
+    first = MpiCollectives(shared, world, "start-up")
+    main = first.channel("main")
+    hosts = all_gather_object(main, (socket.gethostname(), frozenset(os.sched_getaffinity(0))))
+    shared.crowded = patience.is_crowded(hosts, main.rank)
+    mpi_start.remove_shared_names()
+    main.touch_all()
+    return main
+
+
+class MpiCollectives(Collectives):
+    """One channel: an MPI communicator of its own; made by `connect` and `channel`."""
+
+    def __init__(self, shared: _Shared, comm: Any, name: str) -> None:
+        self.rank: int = comm.Get_rank()
+        self.size: int = comm.Get_size()
+        self._shared = shared
+        self._comm = comm
+        self._name = name
+        self._count = 0
+        self._closed = False
+
+    def all_reduce(self, array: np.ndarray, op: ReduceOp = ReduceOp.SUM) -> np.ndarray:
+        """Combines the arrays of all workers in place."""
+        check_reducible(array)
+        self._enter()
+        mpi = self._shared.mpi
+        operation = _operator(mpi, op, array.dtype == np.bool_)
+        if array.nbytes <= _PIECE_BYTES:
+            self._complete(self._comm.Iallreduce(mpi.IN_PLACE, array, operation), array, "all_reduce")
+            return array
+        flat = array.reshape(-1)
+        for start, stop in pieces(flat.size, flat.itemsize, _PIECE_BYTES):
+            part = flat[start:stop]
+            self._complete(self._comm.Iallreduce(mpi.IN_PLACE, part, operation), part, "all_reduce")
+        return array
+
+    def all_gather(self, array: np.ndarray) -> list[np.ndarray]:
+        """Brings every worker's array to every worker."""
+        check_plain(array, "all_gather")
+        self._enter()
+        mpi = self._shared.mpi
+        mine = np.zeros(_MAX_DIMS + 2, np.int64)
+        mine[:2] = array.ndim, _dtype_code(array.dtype)
+        mine[2 : 2 + array.ndim] = array.shape
+        all_mine = np.empty((self.size, mine.size), np.int64)
+        self._complete(self._comm.Iallgather(mine, all_mine), (mine, all_mine), "all_gather")
+        self._require_same(all_mine[:, :2], "all_gather", "numbers of dimensions or dtypes", array)
+        shapes = [tuple(int(n) for n in row[2 : 2 + array.ndim]) for row in all_mine]
+        sizes = [int(np.prod(shape, dtype=np.int64)) for shape in shapes]
+        starts = np.concatenate([[0], np.cumsum(sizes)]).tolist()
+        send = np.ascontiguousarray(array).reshape(-1)
+        received = np.empty(starts[-1], array.dtype)
+        # Bytes, for MPI knows no name for some dtypes; counts beyond 2 GiB are fine with MPI 4.
+        counts = [size * array.itemsize for size in sizes]
+        offsets = [start * array.itemsize for start in starts[:-1]]
+        target = [received.view(np.uint8), counts, offsets, mpi.BYTE]
+        request = self._comm.Iallgatherv([send.view(np.uint8), mpi.BYTE], target)
+        self._complete(request, (send, received), "all_gather")
+        return [received[starts[i] : starts[i + 1]].reshape(shapes[i]) for i in range(self.size)]
+
+    def broadcast(self, array: np.ndarray, root: int = 0) -> np.ndarray:
+        """Overwrites the array with that of the root."""
+        check_in_place(array, "broadcast")
+        check_root(root, self.size)
+        self._enter()
+        flat = array.reshape(-1).view(np.uint8)
+        for start, stop in pieces(flat.size, 1, _PIECE_BYTES):
+            part = flat[start:stop]
+            self._complete(self._comm.Ibcast([part, self._shared.mpi.BYTE], root), part, "broadcast")
+        return array
+
+    def barrier(self) -> None:
+        """Waits for all."""
+        self._enter()
+        self._complete(self._comm.Ibarrier(), None, "barrier")
+
+    def channel(self, name: str) -> MpiCollectives:
+        """Opens a channel over a communicator of its own."""
+        names = all_gather_object(self, name)
+        if len(set(names)) > 1:
+            raise self._shared.fail(DivergenceError(f"The workers open different channels: {names}."))
+        comm, request = self._comm.Idup()
+        self._complete(request, comm, f"opening channel {name!r}")
+        return MpiCollectives(self._shared, comm, name)
+
+    def touch_all(self) -> None:
+        """Sends a byte between every pair, so that no connection is set up while its sender is away computing."""
+        self._enter()
+        sent, received = np.zeros(self.size, np.uint8), np.zeros(self.size, np.uint8)
+        self._complete(self._comm.Ialltoall(sent, received), (sent, received), "start-up")
+        self.barrier()
+
+    def abandon(self, error: UnisonoError) -> None:
+        """Gives up all channels of this worker."""
+        self._shared.fail(error)
+
+    def close(self) -> None:
+        """Ends the channel; ends MPI too if it is the first one, after all workers have come to do so."""
+        if self._closed or self._shared.error is not None:
+            return
+        if self._name == "main":
+            self._enter()
+            self._complete(self._comm.Ibarrier(), None, "close")
+            self._shared.finish()
+        else:
+            self._comm.Free()
+        self._closed = True
+
+    def _enter(self) -> None:
+        if self._shared.error is not None:
+            raise self._shared.error
+        if self._closed:
+            raise UnisonoError(f"Channel {self._name!r} is closed.")
+        self._count += 1
+        self._shared.watch.arrived(self._name, self._count)
+
+    def _complete(self, request: Any, memory: Any, operation: str) -> None:
+        self._shared.complete(request, memory, operation, self._name)
+
+    def _require_same(self, rows: np.ndarray, operation: str, what: str, array: np.ndarray) -> None:
+        if (rows != rows[0]).any():
+            different = [rank for rank in range(self.size) if (rows[rank] != rows[0]).any()]
+            raise self._shared.fail(
+                DivergenceError(
+                    f"{operation} on channel {self._name!r}: the arrays of workers 0 and {different[0]} have different "
+                    f"{what}; here: shape {array.shape}, dtype {array.dtype.name}.",
+                    rank=different[0],
+                )
+            )
+
+
+class _Shared:
+    """What all channels of this process have in common: MPI, the watch, and the first failure."""
+
+    def __init__(self, mpi: Any, watch: Watch, owned: bool) -> None:
+        self.mpi = mpi
+        self.watch = watch
+        self.crowded = True
+        self.error: UnisonoError | None = None
+        self._owned = owned
+        self._abandoned: list[Any] = []
+
+    def complete(self, request: Any, memory: Any, operation: str, channel: str) -> None:
+        """Waits for a request; `memory` is kept for as long as MPI may touch it."""
+        try:
+            if not request.Test():
+                ask = functools.partial(self._ask, operation, channel)
+                patience.wait(request.Test, ask, crowded=self.crowded)
+        except self.mpi.Exception as problem:
+            self._abandoned.append((request, memory))
+            raise self._explain(problem, operation, channel) from problem
+        except BaseException as problem:
+            self._abandoned.append((request, memory))
+            if isinstance(problem, UnisonoError):
+                self.fail(problem)
+            else:
+                self.fail(UnisonoError(f"{operation} on channel {channel!r} was broken off: {problem!r}."))
+            raise
+
+    def fail(self, error: UnisonoError) -> UnisonoError:
+        """Makes the engine unusable; returns the first failure."""
+        if self.error is None:
+            self.error = error
+        return self.error
+
+    def finish(self) -> None:
+        """Ends MPI if it was started here; all workers have come to this point."""
+        self.error = UnisonoError("The engine is closed.")
+        if self._owned:
+            self.mpi.Finalize()
+
+    def _ask(self, operation: str, channel: str, seconds: float) -> None:
+        if self.error is not None:
+            raise self.error
+        self.watch.waiting(f"{operation} on channel {channel!r}", seconds)
+
+    def _explain(self, problem: Any, operation: str, channel: str) -> UnisonoError:
+        """Finds the error to raise for one that MPI reports; a lost peer is better named by the watch."""
+        if problem.Get_error_class() == self.mpi.ERR_TRUNCATE:
+            return self.fail(
+                DivergenceError(
+                    f"The workers brought arrays of different sizes to {operation} on channel {channel!r}.",
+                    remedy="every worker must call the same operations with the same shapes and dtypes, in one order.",
+                )
+            )
+        began = time.monotonic()
+        try:
+            while (seconds := time.monotonic() - began) < _NAME_SECONDS:
+                self._ask(operation, channel, seconds)
+                time.sleep(patience.ASK_EVERY)
+        except UnisonoError as named:
+            return self.fail(named)
+        return self.fail(
+            WorkerLostError(f"{operation} on channel {channel!r} failed: another worker is gone. MPI says: {problem}.")
+        )
+
+
+def _operator(mpi: Any, op: ReduceOp, logical: bool) -> Any:
+    if logical:
+        return mpi.LAND if op is ReduceOp.MIN else mpi.LOR
+    return {ReduceOp.SUM: mpi.SUM, ReduceOp.MAX: mpi.MAX, ReduceOp.MIN: mpi.MIN}[op]
+
+
+def _dtype_code(dtype: np.dtype) -> int:
+    """Returns a number that is the same for the same dtype on all workers."""
+    return zlib.crc32(f"{dtype.str} {dtype.name}".encode())

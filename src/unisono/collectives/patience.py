@@ -1,0 +1,94 @@
+"""How to wait for others: at once while they are near, ever more idly the longer they take.
+
+A worker that waits must not take the core from its own threads (data pipelines, thread pools) nor, when workers
+share cores, from the very worker it waits for. So it polls without a pause only as long as a context switch
+would cost, then gives way, then sleeps for a small share of the time already waited: the end is noticed late by
+that share at most.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from unisono.clock import Clock
+
+ASK_EVERY = 0.05
+"""Seconds between two questions to the watch."""
+
+_SPIN_SECONDS = 50e-6
+_YIELD_SECONDS = 400e-6
+_SLEEP_SHARE = 1 / 16
+_LONGEST_SLEEP = 1e-3
+# A test that took this long has moved data: more is likely to be there.
+_BUSY_SECONDS = 20e-6
+
+
+def wait(
+    test: Callable[[], bool],
+    ask: Callable[[float], None],
+    *,
+    crowded: bool,
+    clock: Clock = time.perf_counter,
+    give_way: Callable[[float | None], None] | None = None,
+) -> None:
+    """Returns when `test` says so.
+
+    Args:
+        test: Moves things on and tells whether all is done; must not block.
+        ask: Called about every 50 ms with the seconds waited; raises to leave the wait.
+        crowded: Whether more workers than cores are on this host.
+        clock: Where the time comes from.
+        give_way: Carries out what `pause` decides.
+    """
+    carry_out = rest if give_way is None else give_way
+    start = before = clock()
+    next_ask = start + ASK_EVERY
+    while not test():
+        now = clock()
+        if now >= next_ask:
+            ask(now - start)
+            next_ask = clock() + ASK_EVERY
+        carry_out(pause(now - start, busy=now - before > _BUSY_SECONDS, crowded=crowded))
+        before = clock()
+
+
+def pause(elapsed: float, *, busy: bool, crowded: bool) -> float | None:
+    """Decides how to pass the time until the next test.
+
+    Args:
+        elapsed: Seconds waited so far.
+        busy: Whether the last test moved data.
+        crowded: Whether more workers than cores are on this host.
+
+    Returns:
+        None to test again at once, 0 to let another thread run, or seconds to sleep.
+    """
+    if elapsed < _SPIN_SECONDS and not crowded:
+        return None
+    if busy or elapsed < _YIELD_SECONDS:
+        return 0.0
+    return min(elapsed * _SLEEP_SHARE, _LONGEST_SLEEP)
+
+
+def rest(seconds: float | None) -> None:
+    """Carries out what `pause` decided."""
+    if seconds:
+        time.sleep(seconds)
+    elif seconds is not None:
+        os.sched_yield()
+
+
+def is_crowded(hosts: list[tuple[str, frozenset[int]]], rank: int) -> bool:
+    """Tells whether the workers of a host outnumber the cores that they may use.
+
+    Args:
+        hosts: Name of the host and usable cores of each rank.
+        rank: The worker whose host is meant.
+
+    Returns:
+        Whether they do.
+    """
+    here = [cores for host, cores in hosts if host == hosts[rank][0]]
+    return len(here) > len(frozenset().union(*here))
