@@ -69,7 +69,11 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def sample(self) -> tuple[Any, ...]:
-        """Returns `data` of a part with at least one example, for building the model; consumes nothing."""
+        """Returns `data` of a part with at least one example, for building the model.
+
+        Consumes nothing: an epoch begun later still yields every example. Collective for sources that run the user's
+        Python code, so all workers call it at the same point; not while an epoch is being read.
+        """
 
     @abc.abstractmethod
     def describe(self) -> str:

@@ -128,10 +128,10 @@ def dense(value: Any) -> np.ndarray:
         if value.is_floating_point() and value.element_size() < 4:
             # NumPy has no bfloat16; half precision is cast to floatx later anyhow.
             value = value.float()
-        return value.numpy()
+        return np.asarray(value.numpy())
     if kinds.is_a(value, "pandas", "DataFrame"):
         floats = any(_cast(d) is not None for d in value.dtypes)
-        return value.to_numpy(dtype=keras.config.floatx()) if floats and _numeric(value) else value.to_numpy()
+        return np.asarray(value.to_numpy(dtype=keras.config.floatx() if floats and _numeric(value) else None))
     if kinds.is_a(value, "pandas", "Series"):
         return np.expand_dims(value.to_numpy(), -1)
     if kinds.is_array(value):

@@ -1,0 +1,187 @@
+"""Where a serialized `tf.data` pipeline draws random numbers, and with which seeds.
+
+Works on `GraphDef` protocol buffers only. Two kinds of draws exist: dataset ops (`shuffle`, `random`,
+`sample_from_datasets`) take their seeds as inputs; random ops inside functions (`map`, `filter`, ...) have them as
+attributes. Both mean "draw afresh" by the pair (0, 0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+_SEED_INPUTS: dict[str, tuple[int, int, int | None]] = {
+    "RandomDataset": (0, 1, None),
+    "RandomDatasetV2": (0, 1, 2),
+    "SamplingDataset": (2, 3, None),
+    "ShuffleDataset": (2, 3, None),
+    "ShuffleDatasetV3": (2, 3, 4),
+    "ShuffleAndRepeatDataset": (2, 3, None),
+    "ShuffleAndRepeatDatasetV2": (2, 3, 5),
+}
+"""Positions among the inputs of the seed, the second seed, and the resource that draws a new seed per iteration."""
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One place where a pipeline draws random numbers, as it can be sent to other workers.
+
+    Args:
+        op: Name of the op.
+        seeds: Its two seeds; (0, 0) if it is not seeded, None if they are computed and cannot be read.
+        nested: Whether it is inside a function, so that it starts anew with every iterator.
+        reshuffles: Whether each iteration of the pipeline should bring another order.
+    """
+
+    op: str
+    seeds: tuple[int, int] | None
+    nested: bool
+    reshuffles: bool
+
+    @property
+    def starts_anew(self) -> bool:
+        """Whether an unseeded draw would repeat itself in every epoch once it is given a seed."""
+        return self.seeds == (0, 0) and (self.nested or self.op in ("RandomDataset", "RandomDatasetV2"))
+
+
+def draws(graph: Any) -> list[Draw]:
+    """Returns the places where a pipeline draws random numbers, in an order that depends on its structure only.
+
+    Args:
+        graph: A `GraphDef`, as `DatasetToGraphV2` gives it.
+    """
+    return [_draw(node, nodes, nested) for node, nodes, nested in _random_nodes(graph)]
+
+
+def write_seeds(graph: Any, agreed: Sequence[Draw], seed: int, epoch: int) -> None:
+    """Gives every draw of a pipeline the seeds all workers agree on.
+
+    Args:
+        graph: A `GraphDef`; changed in place.
+        agreed: The chief's draws, for the same structure.
+        seed: Agreed seed for the draws that have none.
+        epoch: 0 keeps the seeds a user has set; other values derive new ones from them, for draws that
+            should differ between epochs.
+    """
+    for at, ((node, nodes, nested), draw) in enumerate(zip(list(_random_nodes(graph)), agreed, strict=True)):
+        if draw.seeds is None:
+            continue
+        if draw.seeds == (0, 0):
+            pair = _derived(seed, at, epoch if draw.reshuffles else 0)
+        elif epoch and draw.reshuffles and not nested:
+            pair = _derived(*draw.seeds, epoch)
+        else:
+            pair = draw.seeds
+        if node.op not in _SEED_INPUTS:
+            node.attr["seed"].i, node.attr["seed2"].i = pair
+            continue
+        first, second, generator = _SEED_INPUTS[node.op]
+        node.input[first] = _constant(nodes, pair[0], nested)
+        node.input[second] = _constant(nodes, pair[1], nested)
+        if generator is not None and not nested:
+            # The resource of the original pipeline has drawn its seeds already, other ones on each worker.
+            node.input[generator] = _add(nodes, "DummySeedGenerator").name
+
+
+def make_ordered(graph: Any) -> None:
+    """Takes back every permission to yield elements out of order."""
+    for _, nodes in _scopes(graph):
+        for node in nodes:
+            if "deterministic" in node.attr and node.attr["deterministic"].s == b"false":
+                node.attr["deterministic"].s = b"true"
+            if "sloppy" in node.attr and node.attr["sloppy"].b:
+                node.attr["sloppy"].b = False
+
+
+def ops(graph: Any) -> tuple[set[str], set[str]]:
+    """Returns the ops of the pipeline itself and those of all functions it calls."""
+    outer: set[str] = set()
+    inner: set[str] = set()
+    for nested, nodes in _scopes(graph):
+        (inner if nested else outer).update(n.op for n in nodes)
+    return outer, inner
+
+
+def _scopes(graph: Any) -> Iterator[tuple[bool, Any]]:
+    """Yields the nodes of the graph, then those of its functions in the order of first use: names carry counters."""
+    functions = {f.signature.name: f for f in graph.library.function}
+    seen: set[str] = set()
+
+    def used(nodes: Any) -> Iterator[tuple[bool, Any]]:
+        for node in nodes:
+            for key in sorted(node.attr):
+                value = node.attr[key]
+                for name in [value.func.name, *(f.name for f in value.list.func)]:
+                    if name in functions and name not in seen:
+                        seen.add(name)
+                        yield True, functions[name].node_def
+                        yield from used(functions[name].node_def)
+            if node.op in functions and node.op not in seen:
+                seen.add(node.op)
+                yield True, functions[node.op].node_def
+                yield from used(functions[node.op].node_def)
+
+    yield False, graph.node
+    yield from used(graph.node)
+
+
+def _random_nodes(graph: Any) -> Iterator[tuple[Any, Any, bool]]:
+    for nested, nodes in _scopes(graph):
+        for node in list(nodes):
+            if node.op in _SEED_INPUTS or ("seed" in node.attr and "seed2" in node.attr):
+                yield node, nodes, nested
+
+
+def _draw(node: Any, nodes: Any, nested: bool) -> Draw:
+    if node.op not in _SEED_INPUTS:
+        return Draw(node.op, (node.attr["seed"].i, node.attr["seed2"].i), nested, True)
+    first, second, _ = _SEED_INPUTS[node.op]
+    reshuffles = True
+    for name in ("reshuffle_each_iteration", "rerandomize_each_iteration"):
+        if name in node.attr:
+            reshuffles = node.attr[name].b
+    seed, seed2 = _value(node.input[first], nodes), _value(node.input[second], nodes)
+    seeds = None if seed is None or seed2 is None else (seed, seed2)
+    return Draw(node.op, seeds, nested, reshuffles)
+
+
+def _value(name: str, nodes: Any) -> int | None:
+    """Returns the integer a node's input holds, or None if it is not a constant."""
+    name = name.split(":")[0]
+    for node in nodes:
+        if node.name == name and node.op == "Const":
+            tensor = node.attr["value"].tensor
+            if tensor.int64_val:
+                return int(tensor.int64_val[0])
+            content = np.frombuffer(tensor.tensor_content, np.int64)
+            return int(content[0]) if len(content) else 0
+    return None
+
+
+def _derived(*numbers: int) -> tuple[int, int]:
+    """Returns two positive seeds that depend on all numbers."""
+    words = np.random.SeedSequence([n % 2**64 for n in numbers]).generate_state(2, np.uint32)
+    return int(words[0] >> 1) + 1, int(words[1] >> 1) + 1
+
+
+def _add(nodes: Any, op: str) -> Any:
+    node = nodes.add()
+    node.op = op
+    node.name = f"agreed_{op}_{len(nodes)}"
+    return node
+
+
+def _constant(nodes: Any, value: int, nested: bool) -> str:
+    node = _add(nodes, "Const")
+    node.attr["dtype"].type = _INT64
+    node.attr["value"].tensor.dtype = _INT64
+    node.attr["value"].tensor.tensor_shape.SetInParent()
+    node.attr["value"].tensor.int64_val.append(value)
+    return f"{node.name}:output:0" if nested else str(node.name)
+
+
+_INT64 = 9
+"""`DT_INT64` of TensorFlow's types.proto."""
