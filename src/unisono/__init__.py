@@ -1,3 +1,68 @@
-"""Multi-worker training for Keras 3 on TensorFlow, JAX and torch."""
+"""Multi-worker training for Keras 3 on TensorFlow, JAX and torch.
+
+    strategy = unisono.MultiWorkerMirroredStrategy()
+    with strategy.scope():
+        model = build_model()
+        model.compile(...)
+    model.fit(...)
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from unisono.collectives.options import CommunicationImplementation, CommunicationOptions
+    from unisono.errors import (
+        ClusterError,
+        CollectiveTimeoutError,
+        ConfigurationError,
+        DivergenceError,
+        StartupError,
+        UnisonoError,
+        WorkerFailedError,
+        WorkerLostError,
+    )
+    from unisono.strategies.mirrored import MultiWorkerMirroredStrategy
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "CommunicationImplementation": "unisono.collectives.options",
+    "CommunicationOptions": "unisono.collectives.options",
+    "MultiWorkerMirroredStrategy": "unisono.strategies.mirrored",
+    "ClusterError": "unisono.errors",
+    "CollectiveTimeoutError": "unisono.errors",
+    "ConfigurationError": "unisono.errors",
+    "DivergenceError": "unisono.errors",
+    "StartupError": "unisono.errors",
+    "UnisonoError": "unisono.errors",
+    "WorkerFailedError": "unisono.errors",
+    "WorkerLostError": "unisono.errors",
+}
+
+__all__ = [
+    "ClusterError",
+    "CollectiveTimeoutError",
+    "CommunicationImplementation",
+    "CommunicationOptions",
+    "ConfigurationError",
+    "DivergenceError",
+    "MultiWorkerMirroredStrategy",
+    "StartupError",
+    "UnisonoError",
+    "WorkerFailedError",
+    "WorkerLostError",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'unisono' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

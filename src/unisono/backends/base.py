@@ -1,0 +1,191 @@
+"""The contract of a backend: how a step of a Keras model reaches the engine.
+
+A backend turns the methods Keras documents for overriding (`train_step`, `test_step`, `predict_step`) into step
+functions that the training layer calls, and offers one collective inside them: the weighted sum over all
+workers. It knows its framework and nothing of clusters, sockets or engines; the exchange of a flat buffer is
+handed to it.
+
+Step functions share one signature on all backends:
+
+    train(state, data, weights) -> (logs, state)
+    idle(state, data, weights)  -> state             the same update by a worker without data; `data` is a stand-in
+    test(state, data, weights)  -> (logs, state)
+    predict(state, data)        -> (outputs, state)
+
+`state` is what Keras's trainer of the backend passes around: a tuple of lists of arrays on JAX, None elsewhere.
+`weights` is a float32 array of shape (2,): this worker's share of the global batch, and its inverse.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import numpy as np
+
+from unisono.errors import UnisonoError
+
+Exchange = Callable[[np.ndarray, float], np.ndarray]
+"""Takes a flat buffer and this worker's weight; returns the sum over all workers of weight times buffer.
+
+The result is a new array of the same shape and dtype; the input is not changed.
+"""
+
+Tensor = Any
+"""A tensor of the backend's framework."""
+
+
+@dataclass
+class StepScope:
+    """What the hooks of one model see while a step of it is traced or run.
+
+    Args:
+        size: Number of workers.
+    """
+
+    size: int
+    active: bool = False
+    share: Tensor = None
+    """Scalar: examples of this worker over examples of the global batch."""
+    inverse: Tensor = None
+    """Scalar: 1 / share."""
+    token: Tensor = None
+    """On JAX, a scalar that orders the exchanges of one step."""
+    inner: bool = False
+    """Whether an optimizer's own call of its inner parts is going on; these see exchanged gradients."""
+    applied: list[tuple[Any, list[Any], list[Any]]] = field(default_factory=list)
+    """Optimizer, variables and kinds of gradients of each update of the step traced last, in order."""
+    moving: list[tuple[Any, Tensor]] = field(default_factory=list)
+    """Variables changed by the forward pass, with their values before it, not yet merged."""
+
+    @contextlib.contextmanager
+    def enter(self, weights: Tensor) -> Iterator[None]:
+        """Marks the extent of one step; `weights` as in the step functions' signature."""
+        self.active, self.share, self.inverse, self.token = True, weights[0], weights[1], None
+        try:
+            yield
+        finally:
+            self.active, self.share, self.inverse, self.token = False, None, None, None
+            self.moving = []
+
+
+    @contextlib.contextmanager
+    def within_optimizer(self) -> Iterator[None]:
+        """Marks the extent of an optimizer's own work on gradients that are global already."""
+        self.inner = True
+        try:
+            yield
+        finally:
+            self.inner = False
+
+
+class Backend(abc.ABC):
+    """One framework under Keras.
+
+    Args:
+        exchange: Sums a flat buffer over all workers.
+        size: Number of workers.
+    """
+
+    name: str
+    apply_method: str = "apply"
+    """The optimizer's method at whose entry gradients are exchanged."""
+
+    def __init__(self, exchange: Exchange, size: int) -> None:
+        self._exchange = exchange
+        self.size = size
+        self.raised: UnisonoError | None = None
+        """What ended an exchange inside a step; frameworks wrap it in errors of their own."""
+
+    def exchange(self, flat: np.ndarray, weight: float) -> np.ndarray:
+        """Sums weight times buffer over all workers; called by the step on the host."""
+        try:
+            return self._exchange(flat, weight)
+        except UnisonoError as error:
+            self.raised = error
+            raise
+
+    @abc.abstractmethod
+    def weighted_sum(self, tensors: Sequence[Tensor], weight: Tensor, scope: StepScope) -> list[Tensor]:
+        """Sums weight times tensor over all workers, inside a step.
+
+        Args:
+            tensors: Dense floating tensors, the same shapes and dtypes on all workers.
+            weight: Scalar; where it is 0 the worker contributes exact zeros, whatever its tensors hold.
+            scope: Of the running step.
+
+        Returns:
+            Tensors of the same shapes and dtypes, bit-identical on all workers.
+        """
+
+    @abc.abstractmethod
+    def exchange_gradients(
+        self, gradients: Sequence[Tensor | None], weight: Tensor, scope: StepScope
+    ) -> list[Tensor | None]:
+        """Replaces local gradients by global ones; as `weighted_sum`, with absent and sparse gradients."""
+
+    def kinds(self, gradients: Sequence[Tensor | None]) -> list[Any]:
+        """Describes gradients as far as a worker without data must know to join their exchange."""
+        return [None] * len(gradients)
+
+    @abc.abstractmethod
+    def train(self, model: Any, scope: StepScope, moving: Sequence[Any]) -> Callable[..., tuple[Any, Any]]:
+        """Builds the train step function; `moving` are variables that a forward pass may change."""
+
+    @abc.abstractmethod
+    def idle(self, model: Any, scope: StepScope, moving: Sequence[Any]) -> Callable[..., Any]:
+        """Builds the step function of a worker that has no data while others have."""
+
+    @abc.abstractmethod
+    def test(self, model: Any, scope: StepScope) -> Callable[..., tuple[Any, Any]]:
+        """Builds the test step function."""
+
+    @abc.abstractmethod
+    def predict(self, model: Any) -> Callable[..., tuple[Any, Any]]:
+        """Builds the predict step function."""
+
+    @abc.abstractmethod
+    def function_for_keras(self, run: Callable[[Any, Iterator[Any]], tuple[Any, Any]]) -> Callable[..., Any]:
+        """Gives `run(state, batches) -> (logs, state)` the signature that Keras's loop of this backend calls."""
+
+    @abc.abstractmethod
+    def predict_function_for_keras(
+        self, run: Callable[[Any, Iterator[Any]], tuple[Any, Any]]
+    ) -> Callable[..., Any]:
+        """The same for `predict`, whose loop passes its batches in another way on some backends."""
+
+    def prepare(self, model: Any, train: Callable[..., Any], sample: tuple[Any, ...]) -> None:  # noqa: B027
+        """Traces ahead of the first step where that is possible, so that an idle worker knows the updates."""
+
+    def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Compiles a pure function of tensors, where the framework compiles."""
+        return function
+
+    def to_tensor(self, array: np.ndarray) -> Tensor:
+        """Returns a tensor for values that Keras expects as the backend's own (outputs of predict)."""
+        return array
+
+
+def is_stock_train_step(model: Any) -> bool:
+    """Returns whether a model trains by Keras's own `train_step`, in which one update follows one forward pass."""
+    return type(model).train_step is keras.Model.train_step
+
+
+def group_by_dtype(names: Sequence[str]) -> dict[str, list[int]]:
+    """Returns, for each dtype name in order of first appearance, the positions that have it.
+
+    >>> group_by_dtype(["float32", "float64", "float32"])
+    {'float32': [0, 2], 'float64': [1]}
+    """
+    groups: dict[str, list[int]] = {}
+    for position, name in enumerate(names):
+        groups.setdefault(name, []).append(position)
+    return groups
+
+
+WIRE_DTYPE = {"float16": "float32", "bfloat16": "float32"}
+"""Types that are summed in a wider one: engines have no 16-bit floats, and sums in them lose digits."""

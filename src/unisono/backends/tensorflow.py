@@ -1,0 +1,219 @@
+"""TensorFlow under Keras: the exchange is a host function inside the step's graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from unisono import log
+from unisono.backends.base import WIRE_DTYPE, Backend, StepScope, Tensor, group_by_dtype, is_stock_train_step
+
+SPARSE_FROM_ELEMENTS = 65_536
+"""Tables with fewer elements travel dense inside the pack: one exchange more costs more than their zeros."""
+
+
+DENSE = "dense"
+
+
+class TensorFlowBackend(Backend):
+    """See `Backend`."""
+
+    name = "tensorflow"
+
+    def __init__(self, *args: Any, gather: Callable[[np.ndarray], list[np.ndarray]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.gather = gather
+
+    def weighted_sum(self, tensors: Sequence[Tensor], weight: Tensor, scope: StepScope) -> list[Tensor]:
+        wire = [WIRE_DTYPE.get(t.dtype.name, t.dtype.name) for t in tensors]
+        results: list[Tensor] = [None] * len(tensors)
+        for dtype, positions in group_by_dtype(wire).items():
+            parts = [tf.reshape(tf.cast(tensors[i], dtype), [-1]) for i in positions]
+            flat = tf.concat(parts, 0) if len(parts) > 1 else parts[0]
+            summed = tf.numpy_function(self._host_sum, [flat, weight], flat.dtype)
+            summed.set_shape(flat.shape)
+            sizes = [p.shape[0] if p.shape[0] is not None else tf.size(p) for p in parts]
+            pieces = tf.split(summed, sizes) if len(parts) > 1 else [summed]
+            for i, piece in zip(positions, pieces, strict=True):
+                results[i] = tf.cast(tf.reshape(piece, tf.shape(tensors[i])), tensors[i].dtype)
+                results[i].set_shape(tensors[i].shape)
+        return results
+
+    def _host_sum(self, flat: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        return self.exchange(flat, float(weight))
+
+    def exchange_gradients(
+        self, gradients: Sequence[Tensor | None], weight: Tensor, scope: StepScope
+    ) -> list[Tensor | None]:
+        results: list[Tensor | None] = list(gradients)
+        dense: list[int] = []
+        for i, gradient in enumerate(gradients):
+            if isinstance(gradient, tf.IndexedSlices):
+                if self._travels_dense(gradient):
+                    results[i] = tf.convert_to_tensor(gradient)
+                    dense.append(i)
+                else:
+                    results[i] = self._gather_slices(gradient, weight)
+            elif gradient is not None:
+                dense.append(i)
+        merged = [i for i, _ in enumerate(scope.moving)]
+        deltas = [variable.value - before for variable, before in scope.moving]
+        summed = self.weighted_sum([*(results[i] for i in dense), *deltas], weight, scope)
+        for i, tensor in zip(dense, summed, strict=False):
+            results[i] = tensor
+        for i in merged:
+            variable, before = scope.moving[i]
+            variable.assign(before + summed[len(dense) + i])
+        scope.moving = []
+        return results
+
+    def kinds(self, gradients: Sequence[Tensor | None]) -> list[Any]:
+        return [
+            g.indices.dtype if isinstance(g, tf.IndexedSlices) and not self._travels_dense(g) else g if g is None else DENSE
+            for g in gradients
+        ]
+
+    def _travels_dense(self, gradient: tf.IndexedSlices) -> bool:
+        shape = tf.get_static_value(gradient.dense_shape) if gradient.dense_shape is not None else None
+        return shape is not None and int(np.prod(shape)) < SPARSE_FROM_ELEMENTS
+
+    def _gather_slices(self, gradient: tf.IndexedSlices, weight: Tensor) -> tf.IndexedSlices:
+        log.once(
+            "sparse", "gradients of large embedding tables travel as rows, not as whole tables", log.logging.INFO
+        )
+        values = tf.cast(gradient.values, WIRE_DTYPE.get(gradient.values.dtype.name, gradient.values.dtype))
+        indices, rows = tf.numpy_function(
+            self._host_rows, [gradient.indices, values, weight], [gradient.indices.dtype, values.dtype]
+        )
+        indices.set_shape([None])
+        rows.set_shape([None, *gradient.values.shape[1:]])
+        return tf.IndexedSlices(tf.cast(rows, gradient.values.dtype), indices, gradient.dense_shape)
+
+    def _host_rows(
+        self, indices: np.ndarray, values: np.ndarray, weight: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        if weight == 0:
+            indices, values = indices[:0], values[:0]
+        all_indices = np.concatenate(self.gather(np.ascontiguousarray(indices)))
+        all_values = np.concatenate(self.gather(np.ascontiguousarray(values * weight)))
+        return all_indices, all_values
+
+    def train(self, model: Any, scope: StepScope, moving: Sequence[Any]) -> Callable[..., tuple[Any, Any]]:
+        stock = is_stock_train_step(model)
+
+        def step(data: Any, weights: Tensor) -> Any:
+            with scope.enter(weights):
+                scope.applied = []
+                before = [(v, tf.identity(v.value)) for v in moving]
+                scope.moving = before if stock else []
+                logs = model.train_step(data)
+                if not stock:
+                    scope.moving = before
+                if scope.moving:
+                    self.exchange_gradients([], scope.share, scope)
+                return logs
+
+        if not model.run_eagerly:
+            step = tf.function(step, reduce_retracing=True, jit_compile=self._jit(model), autograph=False)
+        return _Stateful(step)
+
+    def idle(self, model: Any, scope: StepScope, moving: Sequence[Any]) -> Callable[..., Any]:
+        stock = is_stock_train_step(model)
+
+        def step(weights: Tensor) -> None:
+            variables = list(model.trainable_variables)
+            updates = list(scope.applied) or [(model.optimizer, variables, [DENSE] * len(variables))]
+            with scope.enter(weights):
+                before = [(v, tf.identity(v.value)) for v in moving]
+                scope.moving = before if stock else []
+                for optimizer, variables, kinds in updates:
+                    nothing = [_no_gradient(v, kind) for v, kind in zip(variables, kinds, strict=True)]
+                    optimizer.apply(nothing, variables)
+                if not stock:
+                    scope.moving = before
+                if scope.moving:
+                    self.exchange_gradients([], scope.share, scope)
+                scope.applied = updates
+
+        compiled: Any = step if model.run_eagerly else None
+
+        def run(state: None, data: Any, weights: np.ndarray) -> None:
+            nonlocal compiled
+            if compiled is None:
+                compiled = tf.function(step, autograph=False)
+            compiled(tf.constant(weights))
+
+        return run
+
+    def test(self, model: Any, scope: StepScope) -> Callable[..., tuple[Any, Any]]:
+        def step(data: Any, weights: Tensor) -> Any:
+            with scope.enter(weights):
+                return model.test_step(data)
+
+        if not model.run_eagerly:
+            step = tf.function(step, reduce_retracing=True, jit_compile=self._jit(model), autograph=False)
+        return _Stateful(step)
+
+    def predict(self, model: Any) -> Callable[..., tuple[Any, Any]]:
+        step = model.predict_step
+        if not model.run_eagerly:
+            step = tf.function(step, reduce_retracing=True, jit_compile=bool(model.jit_compile), autograph=False)
+        return lambda state, data: (step(data), state)
+
+    def _jit(self, model: Any) -> bool:
+        if not model.jit_compile or self.size == 1:
+            return bool(model.jit_compile)
+        log.once(
+            "jit", "jit_compile=True is switched off: XLA on TensorFlow cannot call the engine inside a step"
+        )
+        return False
+
+    def prepare(self, model: Any, train: Callable[..., Any], sample: tuple[Any, ...]) -> None:
+        if isinstance(train, _Stateful) and hasattr(train.step, "get_concrete_function"):
+            specs = tf.nest.map_structure(_any_batch, sample)
+            train.step.get_concrete_function(specs, tf.TensorSpec([2], tf.float32))
+
+    def function_for_keras(self, run: Callable[[Any, Iterator[Any]], tuple[Any, Any]]) -> Callable[..., Any]:
+        return lambda iterator: run(None, iterator)[0]
+
+    def predict_function_for_keras(
+        self, run: Callable[[Any, Iterator[Any]], tuple[Any, Any]]
+    ) -> Callable[..., Any]:
+        return lambda data: run(None, iter(data))[0]
+
+    def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return tf.function(function, autograph=False)  # type: ignore[no-any-return]
+
+    def to_tensor(self, array: np.ndarray) -> Tensor:
+        return tf.convert_to_tensor(array)
+
+
+def _no_gradient(variable: Any, kind: Any) -> Tensor | None:
+    if kind is None:
+        return None
+    if kind == DENSE:
+        return tf.zeros(variable.shape, variable.dtype)
+    shape = tuple(variable.shape)
+    return tf.IndexedSlices(tf.zeros((0, *shape[1:]), variable.dtype), tf.zeros((0,), kind), tf.constant(shape))
+
+
+class _Stateful:
+    """Gives a step that keeps its state in variables the common signature."""
+
+    def __init__(self, step: Callable[..., Any]) -> None:
+        self.step = step
+
+    def __call__(self, state: None, data: Any, weights: np.ndarray) -> tuple[Any, None]:
+        return self.step(data, tf.constant(weights)), None
+
+
+def _any_batch(leaf: Any) -> Any:
+    if leaf is None:
+        return None
+    spec = tf.type_spec_from_value(leaf)
+    if isinstance(spec, tf.TensorSpec) and spec.shape.rank:
+        return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
+    return spec

@@ -1,0 +1,130 @@
+"""torch under Keras: steps run eagerly, so the exchange is a plain call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import torch
+
+from unisono import log
+from unisono.backends.base import WIRE_DTYPE, Backend, StepScope, Tensor, group_by_dtype, is_stock_train_step
+
+
+class TorchBackend(Backend):
+    """See `Backend`."""
+
+    name = "torch"
+
+    def weighted_sum(self, tensors: Sequence[Tensor], weight: Tensor, scope: StepScope) -> list[Tensor]:
+        wire = [WIRE_DTYPE.get(_name(t.dtype), _name(t.dtype)) for t in tensors]
+        results: list[Tensor] = [None] * len(tensors)
+        with torch.no_grad():
+            for dtype, positions in group_by_dtype(wire).items():
+                parts = [tensors[i].detach().reshape(-1).to(getattr(torch, dtype)) for i in positions]
+                flat = torch.cat(parts) if len(parts) > 1 else parts[0]
+                summed = torch.from_numpy(self.exchange(flat.cpu().numpy(), float(weight))).to(flat.device)
+                pieces = summed.split([p.numel() for p in parts])
+                for i, piece in zip(positions, pieces, strict=True):
+                    results[i] = piece.reshape(tensors[i].shape).to(tensors[i].dtype)
+        return results
+
+    def exchange_gradients(
+        self, gradients: Sequence[Tensor | None], weight: Tensor, scope: StepScope
+    ) -> list[Tensor | None]:
+        # A gradient may be absent on some workers only (a branch not taken, no data): the layout of the pack
+        # must not depend on it, so counts of who has which travel along.
+        variables = scope.applied[-1][1] if scope.applied else []
+        full = [
+            torch.zeros(tuple(v.shape), dtype=_value(v).dtype, device=_value(v).device) if g is None else g
+            for g, v in zip(gradients, variables, strict=True)
+        ]
+        # Shares add up to 1, or to nothing where nobody has the gradient.
+        has = torch.tensor([0.0 if g is None else 1.0 for g in gradients])
+        deltas = [_value(v) - before for v, before in scope.moving]
+        counts, *summed = self.weighted_sum([has, *full, *deltas], weight, scope)
+        self._merge_moving(scope, summed[len(full) :])
+        return [tensor if count > 0 else None for tensor, count in zip(summed, counts.tolist(), strict=False)]
+
+    def _step(self, run: Callable[[], Any], model: Any, scope: StepScope, moving: Sequence[Any]) -> Any:
+        before = [(v, _value(v).clone()) for v in moving]
+        stock = is_stock_train_step(model)
+        scope.moving = before if stock else []
+        result = run()
+        if not stock:
+            scope.moving = before
+        self._merge_moving(scope, self.weighted_sum([_value(v) - old for v, old in scope.moving], scope.share, scope))
+        return result
+
+    def _merge_moving(self, scope: StepScope, deltas: Sequence[Tensor]) -> None:
+        for (variable, before), delta in zip(scope.moving, deltas, strict=True):
+            variable.assign(before + delta)
+        scope.moving = []
+
+    def train(self, model: Any, scope: StepScope, moving: Sequence[Any]) -> Callable[..., tuple[Any, Any]]:
+        self._refuse_compile(model)
+
+        def step(state: None, data: Any, weights: np.ndarray) -> tuple[Any, None]:
+            with scope.enter(weights):
+                scope.applied = []
+                return self._step(lambda: model.train_step(_tensors(data)), model, scope, moving), None
+
+        return step
+
+    def idle(self, model: Any, scope: StepScope, moving: Sequence[Any]) -> Callable[..., Any]:
+        def step(state: None, data: Any, weights: np.ndarray) -> None:
+            variables = list(model.trainable_variables)
+            updates = list(scope.applied) or [(model.optimizer, variables, [None] * len(variables))]
+
+            def join() -> None:
+                with torch.no_grad():
+                    for optimizer, variables, _ in updates:
+                        optimizer.apply([None] * len(variables), variables)
+
+            with scope.enter(weights):
+                self._step(join, model, scope, moving)
+            scope.applied = updates
+
+        return step
+
+    def test(self, model: Any, scope: StepScope) -> Callable[..., tuple[Any, Any]]:
+        self._refuse_compile(model)
+
+        def step(state: None, data: Any, weights: np.ndarray) -> tuple[Any, None]:
+            with scope.enter(weights), torch.no_grad():
+                return model.test_step(_tensors(data)), None
+
+        return step
+
+    def predict(self, model: Any) -> Callable[..., tuple[Any, Any]]:
+        def step(state: None, data: Any) -> tuple[Any, None]:
+            with torch.no_grad():
+                return model.predict_step(_tensors(data)), None
+
+        return step
+
+    def _refuse_compile(self, model: Any) -> None:
+        if model.jit_compile:
+            log.once("jit", "jit_compile=True is switched off: torch.compile cannot call the engine inside a step")
+
+    def function_for_keras(self, run: Callable[[Any, Iterator[Any]], tuple[Any, Any]]) -> Callable[..., Any]:
+        return lambda data: run(None, iter(data))[0]
+
+    predict_function_for_keras = function_for_keras
+
+    def to_tensor(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array))
+
+
+def _tensors(data: Any) -> Any:
+    return keras.tree.map_structure(lambda a: None if a is None else keras.ops.convert_to_tensor(a), data)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _value(variable: Any) -> torch.Tensor:
+    return variable.value.detach()  # type: ignore[no-any-return]

@@ -1,0 +1,130 @@
+"""MultiWorkerMirroredStrategy: every worker holds the whole model and takes its part of each global batch."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unisono import env, log
+from unisono.cluster.resolve import resolve
+from unisono.cluster.resolver import ClusterResolver
+from unisono.cluster.spec import Cluster
+from unisono.collectives.options import CommunicationOptions
+from unisono.errors import ConfigurationError
+from unisono.runtime import Runtime, connect
+
+if TYPE_CHECKING:
+    from unisono.training.trainer import Trainer
+
+_JAX_THREADS = 3
+"""With fewer threads in its pool, JAX deadlocks when a host callback gets a large array."""
+
+
+class MultiWorkerMirroredStrategy:
+    """Synchronous data parallelism over many processes and hosts.
+
+    Args:
+        cluster_resolver: An object with `cluster_spec()`, `task_type` and `task_id`, as TensorFlow's resolvers
+            have them. None reads TF_CONFIG, or a launcher's variables; without any, there is one worker.
+        communication_options: How the workers exchange arrays.
+
+    Raises:
+        ClusterError: If the description of the cluster is wrong.
+        StartupError: If the workers do not all meet in time; names the missing ones.
+    """
+
+    def __init__(
+        self,
+        cluster_resolver: object | None = None,
+        communication_options: CommunicationOptions | None = None,
+    ) -> None:
+        options = communication_options or CommunicationOptions()
+        self._tf_config = env.read("TF_CONFIG")
+        cluster = resolve(env.snapshot(), cluster_resolver)
+        log.set_up(cluster.rank, cluster.size)
+        self._options = options
+        self._runtime = _connected(cluster, options)
+        self._resolver = ClusterResolver(cluster)
+
+    @property
+    def num_replicas_in_sync(self) -> int:
+        """Number of workers that train together."""
+        return self._runtime.size
+
+    @property
+    def cluster_resolver(self) -> ClusterResolver:
+        """Who is in the job, under TensorFlow's names: `task_type`, `task_id`, `cluster_spec()`."""
+        return self._resolver
+
+    @property
+    def communication_options(self) -> CommunicationOptions:
+        """How the workers exchange arrays."""
+        return self._options
+
+    @property
+    def rank(self) -> int:
+        """This worker's number, counted from 0; the chief is 0."""
+        return self._runtime.rank
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this worker writes files and prints."""
+        return self._runtime.rank == 0
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """Takes charge of the models that are made or compiled inside.
+
+        Example:
+
+            with strategy.scope():
+                model = build_model()
+                model.compile(optimizer="adam", loss="mse")
+        """
+        self._check_unchanged()
+        with self._trainer.scope():
+            yield
+
+    @functools.cached_property
+    def _trainer(self) -> Trainer:
+        from unisono.training.trainer import Trainer
+
+        trainer = Trainer(self._runtime, self._options.bytes_per_pack)
+        trainer.watch()
+        return trainer
+
+    def _check_unchanged(self) -> None:
+        now = env.read("TF_CONFIG")
+        if now != self._tf_config:
+            log.once(
+                "TF_CONFIG changed",
+                f"TF_CONFIG was changed after the strategy was made, to {now!r}; the strategy keeps the cluster it "
+                "has. Set TF_CONFIG first, then make the strategy.",
+                log.logging.WARNING,
+            )
+
+
+_active: tuple[Cluster, Runtime] | None = None
+"""The job this process has joined: a process can be in one only, so a second strategy shares it."""
+
+
+def _connected(cluster: Cluster, options: CommunicationOptions) -> Runtime:
+    global _active
+    if _active is not None:
+        known, runtime = _active
+        if known == cluster:
+            return runtime
+        if known.size > 1:
+            raise ConfigurationError(
+                f"This process is already worker {known.rank} of {known.size} (from {known.source}); it cannot join "
+                f"another cluster, of {cluster.size} (from {cluster.source}).",
+                remedy="use one strategy for the whole script, or start another process.",
+            )
+    if cluster.size > 1 and len(os.sched_getaffinity(0)) < _JAX_THREADS:
+        env.export({"PJRT_NPROC": str(_JAX_THREADS)}, overwrite=False)
+    runtime = connect(cluster, options)
+    _active = (cluster, runtime)
+    return runtime

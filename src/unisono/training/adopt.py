@@ -1,0 +1,169 @@
+"""Takes charge of one model: sets the hooks that make its training distributed, and takes them back."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from unisono import log
+from unisono.backends.base import Backend, StepScope
+from unisono.data.base import Source
+from unisono.runtime import Runtime
+from unisono.training import losses, optimizer, saving, state
+from unisono.training.agreement import StepAgreement
+from unisono.training.hooks import Hooks, method
+from unisono.training.keras_private import build, wrap_losses
+from unisono.training.steps import Steps
+
+_adopted: weakref.WeakKeyDictionary[Any, Adoption] = weakref.WeakKeyDictionary()
+
+
+class Adoption:
+    """One model in the strategy's charge.
+
+    The model stays the user's Keras model. What is set over its methods lies in its own dictionary and in that of
+    its optimizer; saved files know nothing of it.
+
+    Args:
+        model: A Keras model, compiled or not, built or not.
+        runtime: The running job.
+        backend: The framework under Keras.
+    """
+
+    def __init__(self, model: Any, runtime: Runtime, backend: Backend) -> None:
+        self._model = weakref.ref(model)
+        self.runtime = runtime
+        self.backend = backend
+        self.scope = StepScope(runtime.size)
+        self.names = [runtime.cluster.name_of(rank) for rank in range(runtime.size)]
+        self.agreement = StepAgreement(runtime.agreement, self.names)
+        self._steps: Steps | None = None
+        self._optimizer_hooks: Hooks | None = None
+        self._hooks = Hooks(model)
+
+    @property
+    def model(self) -> Any:
+        """The model; it outlives its adoption."""
+        model = self._model()
+        assert model is not None
+        return model
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this worker writes and prints."""
+        return self.runtime.rank == 0
+
+    @property
+    def steps(self) -> Steps:
+        """Step functions of the model as it is compiled now."""
+        if self._steps is None:
+            self._steps = Steps(
+                self.model, self.backend, self.scope, self.runtime.agreement, self.agreement, self.runtime.report
+            )
+        return self._steps
+
+    def install(self, functions: dict[str, Any]) -> None:
+        """Sets hooks over the model's methods.
+
+        Args:
+            functions: What stands over each method, by the method's name.
+        """
+        self._hooks.set("compile", self._compile)
+        self._hooks.set("get_metrics_result", lambda: self.steps.metrics_result())
+        for kind in ("train", "test", "predict"):
+            self._hooks.set(f"make_{kind}_function", self._maker(kind))
+        for name, function in functions.items():
+            self._hooks.set(name, function)
+        saving.hook(self.model, self._hooks, self.is_chief)
+        if getattr(self.model, "compiled", False):
+            self.compiled()
+
+    def remove(self) -> None:
+        """Gives the model and its optimizer their own methods back."""
+        self._hooks.remove()
+        if self._optimizer_hooks is not None:
+            self._optimizer_hooks.remove()
+        _adopted.pop(self.model, None)
+
+    def _compile(self, *args: Any, **kwargs: Any) -> None:
+        method(self.model, "compile")(*args, **kwargs)
+        self.compiled()
+
+    def compiled(self) -> None:
+        """Follows a call of the model's `compile`: another optimizer, other losses."""
+        if self._optimizer_hooks is not None:
+            self._optimizer_hooks.remove()
+        self._optimizer_hooks = None
+        if getattr(self.model, "optimizer", None) is not None and self.runtime.size > 1:
+            self._optimizer_hooks = optimizer.hook(self.model.optimizer, self.backend, self.scope)
+        self._steps = None
+
+    def _maker(self, kind: str) -> Any:
+        def make(force: bool = False) -> None:
+            name = f"{kind}_function"
+            if force or getattr(self.model, name, None) is None:
+                convert = (
+                    self.backend.predict_function_for_keras if kind == "predict" else self.backend.function_for_keras
+                )
+                setattr(self.model, name, convert(getattr(self.steps, kind)))
+
+        return make
+
+    def ensure_built(self, sample: Any) -> None:
+        """Creates what is not there yet: variables, losses, step functions.
+
+        Args:
+            sample: A batch of the data with at least one example, as a tuple.
+        """
+        if self.steps.ready:
+            return
+        model = self.model
+        if getattr(model, "compiled", False):
+            try:
+                build(model, sample)
+            except RuntimeError as problem:
+                # Keras on TensorFlow builds such a model in its first step; so do we.
+                log.logger.debug("the model is built in its first step: %s", problem)
+                self._build_by_tracing(sample)
+            if self.runtime.size > 1:
+                wrap_losses(model, self._global_loss)
+        self.steps.build(state.moving_variables(model) if self.runtime.size > 1 else [])
+        if getattr(model, "compiled", False) and model.optimizer is not None:
+            self.steps.prepare(sample)
+
+    def _build_by_tracing(self, sample: Any) -> None:
+        self.steps.build([])
+        self.steps.prepare(sample)
+
+    def _global_loss(self, loss: Any) -> Any:
+        if isinstance(loss, losses.GlobalLoss):
+            return loss
+        return losses.GlobalLoss(loss, self.scope, self._total)
+
+    def _total(self, value: Any) -> Any:
+        return self.backend.weighted_sum([value], 1.0, self.scope)[0]
+
+    def share_state(self) -> None:
+        """Gives all workers the chief's weights and optimizer state; a collective call."""
+        state.broadcast_state(self.model, self.runtime.agreement, self.names)
+
+    def describe(self, source: Source, what: str) -> None:
+        """Says once how the workers share the data."""
+        if self.is_chief and self.runtime.size > 1:
+            log.on_change(f"{what} {id(self.model)}", f"{what}: {source.describe()}")
+
+
+def adopted(model: Any) -> Adoption | None:
+    """Returns the adoption of a model, or None."""
+    return _adopted.get(model)
+
+
+def register(model: Any, adoption: Adoption) -> None:
+    """Remembers which models are in charge of a strategy, for as long as they live."""
+    _adopted[model] = adoption
+
+
+def adoptions() -> Sequence[Adoption]:
+    """Returns the adoptions of all living models."""
+    return list(_adopted.values())

@@ -1,0 +1,176 @@
+"""What the workers agree on before each step, in one small all-reduce.
+
+Each worker states what it has: data or none, how many examples, whether it wants logs or wants to stop, and marks
+of what it is doing and reading. The sums tell every worker the same verdict. Marks are compared by their variance:
+it is 0 on all workers exactly if all marks are equal, so that a difference is noticed by all at the same time.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from unisono.collectives.base import Collectives
+from unisono.collectives.objects import all_gather_object, broadcast_object
+from unisono.data.base import Part
+from unisono.errors import DivergenceError
+
+_MARK_BITS = 24
+"""Squares of marks must stay exact in float64."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What holds for one step on all workers.
+
+    Args:
+        over: Whether nobody has data left.
+        stop: Whether somebody asked to stop before this step.
+        want_logs: Whether somebody reads logs after this step.
+        local: Examples of this worker.
+        total: Examples of the global batch.
+    """
+
+    over: bool
+    stop: bool
+    want_logs: bool
+    local: int
+    total: int
+
+    @property
+    def weights(self) -> np.ndarray:
+        """This worker's share of the global batch and its inverse, float32; zeros without data."""
+        if not self.local:
+            return np.zeros(2, np.float32)
+        return np.array([self.local / self.total, self.total / self.local], np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What one worker says before a step.
+
+    Args:
+        part: Its part of the global batch; None if its data has ended.
+        activity: What it is doing, e.g. "fit step 5"; must be the same on all.
+        want_logs: Whether it will read logs after this step.
+        stop: Whether it wants to stop before this step.
+    """
+
+    part: Part | None
+    activity: str
+    want_logs: bool = False
+    stop: bool = False
+
+    def vector(self) -> np.ndarray:
+        """Returns the statement as numbers to be summed, float64 of shape (8,)."""
+        part = self.part
+        doing = _mark(self.activity)
+        reading = _mark(f"{part.total}/{part.fingerprint}") if part else 0
+        return np.array(
+            [
+                part is not None,
+                part.local if part else 0,
+                self.want_logs,
+                self.stop,
+                doing,
+                doing * doing,
+                reading,
+                reading * reading,
+            ],
+            np.float64,
+        )
+
+
+def decide(sums: np.ndarray, mine: Statement, size: int) -> Verdict | str:
+    """Returns the verdict that follows from the sums of all statements, or what is wrong with them.
+
+    Args:
+        sums: Sum over all workers of `Statement.vector()`.
+        mine: What this worker said.
+        size: Number of workers.
+
+    Returns:
+        The verdict, or one of "activity", "ended" and "data" if workers do different things, if some have no data
+        left where all should, or if they read different data.
+    """
+    have, total, want_logs, stop, doing, doing2, reading, reading2 = sums.tolist()
+    if size * doing2 != doing * doing:
+        return "activity"
+    local = mine.part.local if mine.part else 0
+    verdict = Verdict(have == 0, stop > 0, want_logs > 0, local, int(total))
+    if verdict.over or verdict.stop:
+        return verdict
+    if have != size:
+        return "ended"
+    if size * reading2 != reading * reading:
+        return "data"
+    return verdict
+
+
+class StepAgreement:
+    """Agrees step by step with the other workers.
+
+    Args:
+        channel: A channel used for nothing else at the same time.
+        names: Name of each worker, for messages.
+    """
+
+    def __init__(self, channel: Collectives, names: list[str]) -> None:
+        self._channel = channel
+        self._names = names
+
+    def step(self, mine: Statement) -> Verdict:
+        """States what this worker has and returns what holds for all.
+
+        Raises:
+            DivergenceError: On all workers, if they do or read different things.
+        """
+        size = self._channel.size
+        verdict = decide(self._channel.all_reduce(mine.vector()) if size > 1 else mine.vector(), mine, size)
+        if isinstance(verdict, Verdict):
+            return verdict
+        raise self._explain(verdict, mine)
+
+    def _explain(self, problem: str, mine: Statement) -> DivergenceError:
+        part = mine.part
+        said = {
+            "activity": mine.activity,
+            "ended": "has data left" if part else "has no data left",
+            "data": f"{part.total} examples, content {part.fingerprint:08x}" if part else "no data",
+        }[problem]
+        lines = [f"  {name}: {text}" for name, text in zip(self._names, self.gather(said), strict=True)]
+        title = {
+            "activity": "The workers do different things at the same time:",
+            "ended": f"The data of some workers ended before that of others ({mine.activity}):",
+            "data": f"The workers read different data for the same global batch ({mine.activity}):",
+        }[problem]
+        remedy = {
+            "activity": "call fit, evaluate, predict and compile alike on all workers, not under `if is_chief`.",
+            "ended": "give all workers the same data; Unisono takes each worker's part of it.",
+            "data": "give all workers the same data in the same order: seed what is random in a generator.",
+        }[problem]
+        return DivergenceError("\n".join([title, *lines]), remedy=remedy)
+
+    def any(self, wish: bool) -> bool:
+        """Returns whether any worker wishes it."""
+        if self._channel.size == 1:
+            return wish
+        return bool(self._channel.all_reduce(np.array([wish], np.float64))[0])
+
+    def gather(self, value: object) -> list[object]:
+        """Returns the values of all workers in the order of ranks."""
+        return [value] if self._channel.size == 1 else all_gather_object(self._channel, value)
+
+    def seed(self) -> int:
+        """Returns a fresh seed, the chief's, from NumPy's global generator, which `set_random_seed` sets."""
+        return int(self.from_chief(int(np.random.randint(0, 2**31 - 1))))  # type: ignore[call-overload]
+
+    def from_chief(self, value: object) -> object:
+        """Returns the chief's value on all workers."""
+        return value if self._channel.size == 1 else broadcast_object(self._channel, value)
+
+
+def _mark(text: str) -> int:
+    return zlib.crc32(text.encode()) >> (32 - _MARK_BITS)

@@ -1,0 +1,108 @@
+"""Feeds Keras's own training loops with this worker's part of each global batch.
+
+The agreement of each step is made where the loop asks for data: an epoch therefore ends on all workers at the same
+step, by the same `StopIteration` that ends it in one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from unisono.data.base import Part, Source
+from unisono.training.agreement import Statement, StepAgreement, Verdict
+from unisono.training.keras_private import DataAdapter
+
+
+class LocalBatch(tuple[Any, ...]):
+    """This worker's part of a global batch, as the tuple Keras expects, and what was agreed about it.
+
+    A worker without examples gets a stand-in: a sample of the data, to be looked at but not used.
+    """
+
+    verdict: Verdict
+    data: Any
+
+    @classmethod
+    def of(cls, data: Any, verdict: Verdict) -> LocalBatch:
+        """Joins data and verdict."""
+        batch = cls(data if isinstance(data, tuple) else (data,))
+        batch.data, batch.verdict = data, verdict
+        return batch
+
+
+class Feed(DataAdapter):  # type: ignore[misc]
+    """A source of the data layer in the form that Keras's loops take in place of `x`.
+
+    Args:
+        source: Global batches and this worker's part of them.
+        agreement: Agrees on each step.
+        activity: What the loop does, e.g. "fit".
+        wants: Asked before each step: does this worker want logs after it, does it want to stop before it?
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        agreement: StepAgreement,
+        activity: str,
+        wants: Callable[[], tuple[bool, bool]] = lambda: (False, False),
+    ) -> None:
+        self._source = source
+        self._agreement = agreement
+        self._activity = activity
+        self._wants = wants
+        self._step = 0
+
+    def __iter__(self) -> Iterator[LocalBatch]:
+        parts = self._source.epoch()
+        try:
+            while True:
+                part = next(parts, None)
+                verdict = self._agree(part)
+                if verdict.over or verdict.stop:
+                    return
+                stand_in = part is None or part.data is None
+                yield LocalBatch.of(self._source.sample() if stand_in else part.batch, verdict)  # type: ignore[union-attr]
+        finally:
+            parts.close()  # type: ignore[attr-defined]
+
+    def _agree(self, part: Part | None) -> Verdict:
+        want_logs, stop = self._wants()
+        statement = Statement(part, f"{self._activity} step {self._step}", want_logs, stop)
+        self._step += 1
+        return self._agreement.step(statement)
+
+    def get_numpy_iterator(self) -> Feed:
+        """See `DataAdapter`; the same object serves all backends."""
+        return self
+
+    get_tf_dataset = get_jax_iterator = get_torch_dataloader = get_numpy_iterator
+
+    @property
+    def num_batches(self) -> int | None:
+        """Global batches per epoch."""
+        return self._source.num_batches
+
+    @property
+    def batch_size(self) -> int | None:
+        """Not known to this adapter."""
+        return None
+
+    @property
+    def has_partial_batch(self) -> bool | None:
+        """Not known to this adapter."""
+        return None
+
+    @property
+    def partial_batch_size(self) -> int | None:
+        """Not known to this adapter."""
+        return None
+
+    def on_epoch_begin(self) -> None:
+        """Passes on to the user's object."""
+        self._source.on_epoch_begin()
+
+    def on_epoch_end(self) -> None:
+        """Passes on to the user's object."""
+        self._source.on_epoch_end()

@@ -1,0 +1,157 @@
+"""Callbacks: who writes, who prints, and how a wish to stop becomes everybody's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import keras
+
+from unisono.training.agreement import StepAgreement
+
+CHIEF_ONLY = ("TensorBoard", "CSVLogger", "RemoteMonitor", "OrbaxCheckpoint")
+"""Stock callbacks that only write; on other workers they are left out."""
+
+QUIET = ("History", "ProgbarLogger", "EarlyStopping", "ReduceLROnPlateau", "LearningRateScheduler", "CSVLogger")
+"""Stock callbacks that read no logs of single batches."""
+
+PROGRESS_SECONDS = 0.1
+"""How often a progress bar gets fresh global logs: more often than the eye reads, cheap enough not to count."""
+
+
+class RestoreOnly(keras.callbacks.Callback):  # type: ignore[misc]
+    """`BackupAndRestore` on a worker that is not the chief: it restores, but neither writes nor deletes.
+
+    Args:
+        inner: The user's callback.
+    """
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self._inner = inner
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """See `Callback`."""
+        self._inner.set_params(self.params)
+        self._inner.set_model(self._model)
+        self._inner.on_train_begin(logs)
+
+
+class Together(keras.callbacks.Callback):  # type: ignore[misc]
+    """Runs after all other callbacks of a worker and makes of its wishes those of all.
+
+    Args:
+        agreement: Over all workers.
+        begin: Called when training begins, after the user's callbacks have changed or restored what they wanted.
+        epoch: Called when an epoch begins.
+    """
+
+    def __init__(
+        self, agreement: StepAgreement, begin: Callable[[], None], epoch: Callable[[], None]
+    ) -> None:
+        super().__init__()
+        self._agreement = agreement
+        self._begin = begin
+        self._epoch = epoch
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """See `Callback`."""
+        self._begin()
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """See `Callback`."""
+        self._epoch()
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """See `Callback`."""
+        self.stop_together()
+
+    def stop_together(self) -> None:
+        """Stops training on all workers if any of them wants to."""
+        self.model.stop_training = self._agreement.any(bool(self.model.stop_training))
+
+
+class TogetherEachBatch(Together):
+    """The same after every batch, for callbacks that may stop training there."""
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """See `Callback`."""
+        self.stop_together()
+
+
+class Reading:
+    """Says before each step whether this worker reads logs after it.
+
+    Args:
+        always: Whether a callback reads the logs of every batch.
+        progress: Whether a progress bar is shown.
+        clock: Returns seconds.
+    """
+
+    def __init__(self, always: bool, progress: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._always = always
+        self._progress = progress
+        self._clock = clock
+        self._next = clock()
+
+    def __call__(self) -> bool:
+        if self._always or not self._progress:
+            return self._always
+        now = self._clock()
+        if now < self._next:
+            return False
+        self._next = now + PROGRESS_SECONDS
+        return True
+
+
+def flat(callbacks: Any) -> list[Any]:
+    """Returns the callbacks given to `fit`: one, a nested list, a `CallbackList` or None."""
+    if callbacks is None:
+        return []
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        return list(callbacks.callbacks)
+    return [c for c in keras.tree.flatten(callbacks) if c is not None]
+
+
+def for_worker(callbacks: Iterable[Any], is_chief: bool) -> list[Any]:
+    """Returns the callbacks that one worker runs: all on the chief, no stock writers on the others."""
+    if is_chief:
+        return list(callbacks)
+    mine = []
+    for callback in callbacks:
+        if isinstance(callback, keras.callbacks.BackupAndRestore):
+            mine.append(RestoreOnly(callback))
+        elif not isinstance(callback, _stock(CHIEF_ONLY)):
+            mine.append(callback)
+    return mine
+
+
+def reads_batches(callbacks: Sequence[Any], phase: str) -> bool:
+    """Returns whether a callback reads or acts on single batches.
+
+    Args:
+        callbacks: The worker's callbacks.
+        phase: "train" or "test".
+    """
+    return any(_reads_batches(callback, phase) for callback in callbacks)
+
+
+def _reads_batches(callback: Any, phase: str) -> bool:
+    if isinstance(callback, keras.callbacks.TensorBoard):
+        return callback.update_freq != "epoch"
+    if isinstance(callback, keras.callbacks.ModelCheckpoint):
+        return callback.save_freq != "epoch"
+    if isinstance(callback, keras.callbacks.BackupAndRestore) or type(callback) in _stock(QUIET):
+        return False
+    names = [f"on_{phase}_batch_end", f"on_{phase}_batch_begin"]
+    if phase == "train":
+        names += ["on_batch_end", "on_batch_begin"]
+    return any(
+        name in vars(callback) or getattr(type(callback), name) is not getattr(keras.callbacks.Callback, name)
+        for name in names
+    )
+
+
+def _stock(names: Sequence[str]) -> tuple[type, ...]:
+    return tuple(getattr(keras.callbacks, name) for name in names if hasattr(keras.callbacks, name))

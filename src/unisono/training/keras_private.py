@@ -1,0 +1,61 @@
+"""Everything private of Keras that the training layer touches, in one place.
+
+Keras documents the methods of a model that may be overridden, but not how its training loops take their data. The
+loops accept an object of `DataAdapter` in place of `x`, which is how the parts of this worker reach them. A test
+fails when one of these names moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from keras.src.trainers.data_adapters.data_adapter import DataAdapter
+
+__all__ = [
+    "DataAdapter",
+    "build",
+    "compile_loss",
+    "flat_layers",
+    "initial_epoch",
+    "optimized_variables",
+    "set_initial_epoch",
+    "wrap_losses",
+]
+
+
+def build(model: Any, sample: Any) -> None:
+    """Creates all variables of model, optimizer, losses and metrics from a sample of the data."""
+    model._symbolic_build(data_batch=sample)
+
+
+def flat_layers(model: Any) -> list[Any]:
+    """Returns the model and all layers inside it, at any depth."""
+    return list(model._flatten_layers())
+
+
+def compile_loss(model: Any) -> Any | None:
+    """Returns the object that holds the losses given to `compile`, or None."""
+    return getattr(model, "_compile_loss", None)
+
+
+def wrap_losses(model: Any, wrap: Callable[[Any], Any]) -> None:
+    """Replaces each loss that Keras has resolved from `compile(loss=...)` by `wrap(loss)`, in this model only."""
+    holder = compile_loss(model)
+    if holder is not None and holder.built:
+        holder._flat_losses = [entry._replace(loss=wrap(entry.loss)) for entry in holder._flat_losses]
+
+
+def initial_epoch(model: Any) -> int | None:
+    """Returns the epoch at which a restored run goes on, as `BackupAndRestore` leaves it."""
+    return getattr(model, "_initial_epoch", None)
+
+
+def set_initial_epoch(model: Any, epoch: int | None) -> None:
+    """Sets the epoch at which `fit` begins, as `BackupAndRestore` does."""
+    model._initial_epoch = epoch
+
+
+def optimized_variables(optimizer: Any) -> list[Any]:
+    """Returns the variables an optimizer was built for, in the order of its gradients."""
+    return list(optimizer._trainable_variables)

@@ -1,0 +1,233 @@
+"""What stands over `fit`, `evaluate`, `predict` and their kin: Keras's own loops, fed with this worker's part.
+
+The loops themselves, with all their meaning of steps, epochs, validation and warnings, stay Keras's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+
+from unisono.data.base import Source
+from unisono.data.select import make_source, validation_split
+from unisono.training import callbacks as roles
+from unisono.training.adopt import Adoption
+from unisono.training.batches import Feed
+from unisono.training.hooks import method
+from unisono.training.keras_private import flat_layers, initial_epoch, set_initial_epoch
+
+
+class Loops:
+    """The functions set over the loops of one adopted model.
+
+    Args:
+        adoption: The model and what it needs.
+    """
+
+    def __init__(self, adoption: Adoption) -> None:
+        self._adoption = adoption
+        self._depth = 0
+        self._reading = roles.Reading(always=False, progress=False)
+        self._stop_wish = False
+
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """Returns what stands over each method, by name."""
+        return {
+            "fit": self.fit,
+            "evaluate": self.evaluate,
+            "predict": self.predict,
+            **{name: self._on_batch(name) for name in ("train_on_batch", "test_on_batch", "predict_on_batch")},
+        }
+
+    def fit(self, *args: Any, **kwargs: Any) -> Any:
+        """Stands over `Model.fit`."""
+        model, adoption = self._adoption.model, self._adoption
+        call = _arguments("fit", args, kwargs)
+        if not model.compiled:
+            return method(model, "fit")(**call)
+        with self._running("fit"):
+            x, y, weights = call.pop("x", None), call.pop("y", None), call.pop("sample_weight", None)
+            validation = call.pop("validation_data", None)
+            fraction = call.pop("validation_split", 0.0)
+            if fraction and validation is None:
+                (x, y, weights), validation = validation_split(x, y, weights, fraction)
+            source = self._source(
+                x,
+                y,
+                weights,
+                batch_size=call.get("batch_size"),
+                shuffle=call.pop("shuffle", True),
+                class_weight=call.pop("class_weight", None),
+                steps=call.get("steps_per_epoch"),
+            )
+            adoption.describe(source, "training data")
+            adoption.ensure_built(source.sample())
+            mine = roles.for_worker(roles.flat(call.pop("callbacks", None)), adoption.is_chief)
+            call["callbacks"] = [*mine, self._together(mine)]
+            verbose = call.pop("verbose", "auto") if adoption.is_chief else 0
+            self._reading = self._agree_reading(mine, "train", verbose)
+            if validation is not None:
+                call["validation_data"] = self._validation(validation, call)
+            feed = Feed(source, adoption.agreement, "fit", self._wants)
+            with self._quiet(mine):
+                return method(model, "fit")(x=feed, verbose=verbose, shuffle=False, **call)
+
+    def _validation(self, validation: Any, call: dict[str, Any]) -> Feed:
+        x, y, weights = keras.utils.unpack_x_y_sample_weight(validation)
+        source = self._source(
+            x,
+            y,
+            weights,
+            batch_size=call.get("validation_batch_size") or call.get("batch_size"),
+            steps=call.get("validation_steps"),
+        )
+        self._adoption.describe(source, "validation data")
+        return Feed(source, self._adoption.agreement, "validation")
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        """Stands over `Model.evaluate`."""
+        model, adoption = self._adoption.model, self._adoption
+        call = _arguments("evaluate", args, kwargs)
+        if not model.compiled or call.get("_use_cached_eval_dataset"):
+            adoption.steps.begin()
+            return method(model, "evaluate")(**call)
+        with self._running("evaluate"):
+            source = self._source(
+                call.pop("x", None),
+                call.pop("y", None),
+                call.pop("sample_weight", None),
+                batch_size=call.pop("batch_size", None),
+                steps=call.get("steps"),
+            )
+            adoption.ensure_built(source.sample())
+            adoption.share_state()
+            adoption.steps.begin()
+            mine = roles.for_worker(roles.flat(call.pop("callbacks", None)), adoption.is_chief)
+            verbose = call.pop("verbose", "auto") if adoption.is_chief else 0
+            self._reading = self._agree_reading(mine, "test", verbose)
+            feed = Feed(source, adoption.agreement, "evaluate", self._wants)
+            with self._quiet(mine):
+                return method(model, "evaluate")(x=feed, verbose=verbose, callbacks=mine, **call)
+
+    def predict(self, *args: Any, **kwargs: Any) -> Any:
+        """Stands over `Model.predict`: the whole result, in input order, on every worker."""
+        model, adoption = self._adoption.model, self._adoption
+        call = _arguments("predict", args, kwargs)
+        with self._running("predict"):
+            source = self._source(
+                call.pop("x", None), batch_size=call.pop("batch_size", None), steps=call.get("steps")
+            )
+            self._build_for_predict(source.sample())
+            mine = roles.for_worker(roles.flat(call.pop("callbacks", None)), adoption.is_chief)
+            verbose = call.pop("verbose", "auto") if adoption.is_chief else 0
+            feed = Feed(source, adoption.agreement, "predict")
+            return method(model, "predict")(x=feed, verbose=verbose, callbacks=mine, **call)
+
+    def _build_for_predict(self, sample: tuple[Any, ...]) -> None:
+        model, adoption = self._adoption.model, self._adoption
+        if not all(layer.built for layer in flat_layers(model)):
+            with keras.StatelessScope():
+                model(keras.tree.map_structure(keras.ops.convert_to_tensor, sample[0]))
+        adoption.steps.build_predict()
+        adoption.share_state()
+
+    def _on_batch(self, name: str) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            model, adoption = self._adoption.model, self._adoption
+            with self._running(name):
+                given = _arguments(name, args, kwargs)
+                sample = tuple(
+                    given[key] for key in ("x", "y", "sample_weight") if given.get(key) is not None
+                )
+                first = not adoption.steps.ready
+                if name == "predict_on_batch":
+                    self._build_for_predict(_first_rows(sample))
+                else:
+                    adoption.ensure_built(_first_rows(sample))
+                    if first:
+                        adoption.share_state()
+                adoption.steps.begin()
+                return method(model, name)(*args, **kwargs)
+
+        return call
+
+    def _source(self, x: Any, y: Any = None, sample_weight: Any = None, **options: Any) -> Source:
+        runtime = self._adoption.runtime
+        return make_source(
+            x, y, sample_weight, rank=runtime.rank, size=runtime.size, agreement=self._adoption.agreement, **options
+        )
+
+    def _wants(self) -> tuple[bool, bool]:
+        model = self._adoption.model
+        stop = bool(self._stop_wish)
+        if stop:
+            model.stop_training = True
+        return self._reading(), stop
+
+    def _agree_reading(self, callbacks: list[Any], phase: str, verbose: Any) -> roles.Reading:
+        always = self._adoption.agreement.any(roles.reads_batches(callbacks, phase))
+        progress = verbose in ("auto", 1) and keras.config.is_interactive_logging_enabled()
+        return roles.Reading(always, progress)
+
+    def _together(self, callbacks: list[Any]) -> roles.Together:
+        adoption = self._adoption
+        each_batch = adoption.agreement.any(roles.reads_batches(callbacks, "train"))
+        kind = roles.TogetherEachBatch if each_batch else roles.Together
+        return kind(adoption.agreement, begin=self._begin_training, epoch=adoption.steps.begin)
+
+    def _begin_training(self) -> None:
+        adoption = self._adoption
+        set_initial_epoch(adoption.model, adoption.agreement.from_chief(initial_epoch(adoption.model)))  # type: ignore[arg-type]
+        adoption.share_state()
+
+    @contextlib.contextmanager
+    def _running(self, what: str) -> Iterator[None]:
+        """Marks the extent of a loop; an error inside it is told to the other workers."""
+        adoption = self._adoption
+        adoption.runtime.report(adoption.steps.count, what)
+        self._depth += 1
+        try:
+            yield
+        except BaseException as error:
+            known = adoption.backend.raised
+            if self._depth == 1:
+                adoption.runtime.fail(known or error)
+            if known is not None and known is not error:
+                raise known from None
+            raise
+        finally:
+            self._depth -= 1
+            adoption.runtime.report(adoption.steps.count, f"after {what}")
+
+    @contextlib.contextmanager
+    def _quiet(self, callbacks: list[Any]) -> Iterator[None]:
+        """Lets stock callbacks print on the chief only."""
+        spoken = [
+            (c, c.verbose)
+            for c in callbacks
+            if not self._adoption.is_chief and type(c).__module__.startswith("keras.") and hasattr(c, "verbose")
+        ]
+        for callback, _ in spoken:
+            callback.verbose = 0
+        try:
+            yield
+        finally:
+            for callback, verbose in spoken:
+                callback.verbose = verbose
+
+
+def _arguments(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of a stock method by name; what a subclass has added stays as it is."""
+    names = [p for p in inspect.signature(getattr(keras.Model, name)).parameters if p != "self"]
+    return {**dict(zip(names, args, strict=False)), **kwargs}
+
+
+def _first_rows(sample: tuple[Any, ...]) -> tuple[Any, ...]:
+    return keras.tree.map_structure(  # type: ignore[no-any-return]
+        lambda a: None if a is None else (a if hasattr(a, "shape") else np.asarray(a))[:1], sample
+    )

@@ -1,0 +1,70 @@
+"""Makes each loss of a model that of the global batch.
+
+With share s = n / N (examples of this worker over those of the global batch), gradients are summed as s * g over
+the workers, and Keras's loss tracker sums n * loss over them. Both give what one process computes if each worker's
+loss v satisfies: sum of s * v = loss of the global batch. For a mean over examples v is the local mean, for terms
+without examples (regularisers) their plain value. Other reductions need a factor:
+
+    sum                         v = local sum * N / n
+    mean over weights or mask   v = local mean * (d / D) * N / n, with divisors d here and D over all workers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from unisono.backends.base import StepScope
+from unisono.errors import ConfigurationError
+
+
+class GlobalLoss:
+    """Stands in for one loss of a compiled model.
+
+    Args:
+        loss: The loss that Keras has resolved.
+        scope: Of the model's steps.
+        total: Sums a scalar over all workers inside a step.
+    """
+
+    def __init__(self, loss: Any, scope: StepScope, total: Callable[[Any], Any]) -> None:
+        self.loss = loss
+        self.name = loss.name
+        self._scope = scope
+        self._total = total
+
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        value = self.loss(y_true, y_pred, sample_weight)
+        if not self._scope.active:
+            return value
+        reduction = self.loss.reduction
+        if reduction == "sum":
+            return value * keras.ops.cast(self._scope.inverse, value.dtype)
+        if reduction in (None, "none"):
+            raise ConfigurationError(
+                f"Loss {self.name!r} has reduction={reduction!r}, so there is no one loss of the global batch.",
+                remedy='use reduction="sum", "mean" or "sum_over_batch_size".',
+            )
+        divisor = self._divisor(y_pred, sample_weight, value.dtype)
+        if divisor is None:
+            return value
+        factor = keras.ops.divide_no_nan(divisor, self._total(divisor))
+        return value * factor * keras.ops.cast(self._scope.inverse, value.dtype)
+
+    def _divisor(self, y_pred: Any, sample_weight: Any, dtype: Any) -> Any | None:
+        """Returns what the local mean was divided by, up to a constant; None if it is the number of elements."""
+        mask = getattr(y_pred, "_keras_mask", None)
+        if mask is not None:
+            mask = keras.ops.cast(mask, dtype)
+        if self.loss.reduction != "mean_with_sample_weight" or sample_weight is None:
+            return None if mask is None else keras.ops.sum(mask)
+        weights = keras.ops.cast(sample_weight, dtype)
+        if mask is not None:
+            while len(weights.shape) < len(mask.shape):
+                weights = keras.ops.expand_dims(weights, -1)
+            while len(mask.shape) < len(weights.shape):
+                mask = keras.ops.expand_dims(mask, -1)
+            weights = weights * mask
+        return keras.ops.sum(weights)

@@ -1,0 +1,96 @@
+"""Global metrics: their *state* is reduced over the workers, never their results.
+
+The reduced state is used to compute results and then dropped: were it kept, the next reduction would count it
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from unisono.collectives.base import Collectives
+from unisono.collectives.packing import PackPlan, pack, unpack
+from unisono.training.hooks import method
+
+
+def reduce_states(channel: Collectives, values: Sequence[np.ndarray], aggregations: Sequence[str]) -> list[np.ndarray]:
+    """Reduces the variables of metrics over all workers.
+
+    Args:
+        channel: The channel to use.
+        values: One array for each variable; same shapes and dtypes on all workers.
+        aggregations: Keras's `aggregation` of each variable: "mean", "only_first_replica" (the chief's value wins),
+            anything else is a sum, as Keras's `Metric.add_variable` has it by default.
+
+    Returns:
+        The reduced arrays.
+    """
+    if channel.size == 1:
+        return list(values)
+    weighted = [_contribution(v, how, channel) for v, how in zip(values, aggregations, strict=True)]
+    plan = PackPlan.of([v.shape for v in weighted], [v.dtype.name for v in weighted])
+    flat = [channel.all_reduce(buffer) for buffer in pack(plan, weighted)]
+    return [out.astype(v.dtype) for out, v in zip(unpack(plan, flat), values, strict=True)]
+
+
+def _contribution(value: np.ndarray, how: str, channel: Collectives) -> np.ndarray:
+    if value.dtype.kind in "iub":
+        value = value.astype(np.int64)
+    if how == "only_first_replica":
+        return value if channel.rank == 0 else np.zeros_like(value)
+    if how == "mean":
+        return value.astype(np.float64) / channel.size
+    return value
+
+
+class MetricReader:
+    """Reads the global results of a model's metrics.
+
+    Args:
+        model: The model.
+        channel: The channel to use.
+    """
+
+    def __init__(self, model: Any, channel: Collectives, compile_function: Callable[..., Any]) -> None:
+        self._model = model
+        self._channel = channel
+        self._compile = compile_function
+        self._compiled: tuple[list[int], Callable[..., Any]] | None = None
+
+    def read(self, tensors: Sequence[Any] | None = None, *, often: bool = False) -> dict[str, Any]:
+        """Returns the results over all workers' data; a collective call.
+
+        Args:
+            tensors: Current values of the model's metric variables where they are not in the variables (JAX).
+            often: Whether this is called so often that compiling the results pays.
+
+        Returns:
+            Floats, or arrays for metrics with several values.
+        """
+        variables = self._model.metrics_variables
+        current = variables if tensors is None else tensors
+        values = [keras.ops.convert_to_numpy(v) for v in current]
+        reduced = reduce_states(self._channel, values, [v.aggregation for v in variables])
+        results = self._results_function(variables) if often else self._results
+        return {name: plain(value) for name, value in results(variables, reduced).items()}
+
+    def _results(self, variables: Sequence[Any], values: Sequence[np.ndarray]) -> dict[str, Any]:
+        with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
+            return method(self._model, "get_metrics_result")()  # type: ignore[no-any-return]
+
+    def _results_function(self, variables: Sequence[Any]) -> Callable[..., Any]:
+        ids = [id(v) for v in variables]
+        if self._compiled is None or self._compiled[0] != ids:
+            function = self._compile(lambda values: self._results(variables, values))
+            self._compiled = (ids, lambda _, values: function(values))
+        return self._compiled[1]
+
+
+def plain(value: Any) -> Any:
+    """Returns a float for a scalar of any framework, else a NumPy array."""
+    array = np.asarray(keras.ops.convert_to_numpy(value))
+    return float(array) if array.ndim == 0 else array

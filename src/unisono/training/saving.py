@@ -1,0 +1,91 @@
+"""Files are written once, by the chief, and appear whole or not at all.
+
+Saving contains no collective: `model.save` on all workers and `if strategy.is_chief: model.save` both work.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from unisono import log
+from unisono.training.hooks import Hooks, method
+
+WRITERS = ("save", "save_weights", "export")
+"""Methods of a model that write to the path in their first argument."""
+
+
+def hook(model: Any, hooks: Hooks, is_chief: bool) -> None:
+    """Lets one model write its files on the chief only, atomically."""
+    for name in WRITERS:
+        hooks.set(name, _writer(model, name, is_chief))
+
+
+def _writer(model: Any, name: str, is_chief: bool) -> Callable[..., Any]:
+    def write(filepath: Any, *args: Any, **kwargs: Any) -> Any:
+        original = method(model, name)
+        if not is_chief:
+            log.once(f"write {name}", f"model.{name}: the chief writes the file", log.logging.DEBUG)
+            return None
+        if _asks_first(filepath, kwargs) or not _is_local(filepath):
+            return original(filepath, *args, **kwargs)
+        return atomically(Path(filepath), lambda path: original(str(path), *args, **kwargs))
+
+    return write
+
+
+def _asks_first(filepath: Any, kwargs: dict[str, Any]) -> bool:
+    return not kwargs.get("overwrite", True) and os.path.exists(filepath)
+
+
+def _is_local(filepath: Any) -> bool:
+    return isinstance(filepath, str | os.PathLike) and "://" not in str(filepath)
+
+
+def atomically(path: Path, write: Callable[[Path], Any]) -> Any:
+    """Writes a file or folder under a temporary name beside `path`, then renames it.
+
+    Args:
+        path: Where it shall appear; its ending is kept for the temporary name, as writers look at it.
+        write: Writes a file or a folder at the path it is given.
+
+    Returns:
+        What `write` returns.
+    """
+    path = path.absolute()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=".unisono-", dir=path.parent))
+    try:
+        result = write(folder / path.name)
+        for written in sorted(folder.iterdir()):
+            _settle(written)
+            _replace(written, path.parent / written.name)
+        _sync(path.parent)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return result
+
+
+def _replace(written: Path, target: Path) -> None:
+    if target.is_dir():
+        # A folder cannot be renamed over another that is not empty.
+        old = written.parent / f"{target.name}.old"
+        target.rename(old)
+    written.rename(target)
+
+
+def _settle(path: Path) -> None:
+    for file in [p for p in path.rglob("*") if p.is_file()] if path.is_dir() else [path]:
+        _sync(file)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,115 @@
+"""One state on all workers: what is broadcast from the chief, and what must differ."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from unisono.collectives.base import Collectives
+from unisono.collectives.objects import all_gather_object, broadcast_arrays
+from unisono.errors import DivergenceError
+from unisono.training.keras_private import flat_layers
+
+_RANK_STRIDE = 0x9E3779B9
+"""Added to a seed once per rank; odd and far from 0, so that seeds of different ranks never meet by counting."""
+
+
+def seed_variables(model: Any) -> list[Any]:
+    """Returns the states of the model's random generators: the only variables that differ by rank."""
+    others = {id(v) for v in [*model.weights, *model.metrics_variables]}
+    return [v for v in model.non_trainable_variables if id(v) not in others]
+
+
+def shared_variables(model: Any) -> list[Any]:
+    """Returns all variables that must be equal on all workers: weights, moving statistics, optimizer state."""
+    optimizer = getattr(model, "optimizer", None)
+    return [*model.weights, *(optimizer.variables if optimizer is not None else [])]
+
+
+def moving_variables(model: Any) -> list[Any]:
+    """Returns the variables that a forward pass in training may change: moving statistics and the like.
+
+    Those of layers set to `trainable = False` stay as they are, so they need not travel.
+    """
+    frozen: set[int] = set()
+    wanted: dict[int, Any] = {}
+    for layer in flat_layers(model):
+        for variable in layer.non_trainable_weights:
+            if layer.trainable:
+                wanted[id(variable)] = variable
+            else:
+                frozen.add(id(variable))
+    return [
+        v for i, v in wanted.items() if i not in frozen and keras.backend.is_float_dtype(v.dtype) and not v.trainable
+    ]
+
+
+def checksum(variables: Sequence[Any]) -> int:
+    """Returns a number that differs if any value differs in any bit."""
+    crc = 0
+    for variable in variables:
+        crc = zlib.crc32(np.ascontiguousarray(keras.ops.convert_to_numpy(variable)).tobytes(), crc)
+    return crc
+
+
+def broadcast_state(model: Any, channel: Collectives, names: Sequence[str]) -> None:
+    """Gives all workers the chief's state, and each its own stream of random numbers.
+
+    Args:
+        model: A built model.
+        channel: The channel to use.
+        names: Name of each worker, for messages.
+
+    Raises:
+        DivergenceError: On all workers, if their models have different variables.
+    """
+    if channel.size == 1:
+        return
+    shared, seeds = shared_variables(model), seed_variables(model)
+    _check_same_shape(channel, [*shared, *seeds], names)
+    arrays = [np.array(keras.ops.convert_to_numpy(v), order="C") for v in [*shared, *seeds]]
+    broadcast_arrays(channel, arrays)
+    if channel.rank == 0:
+        return
+    for variable, array in zip(shared, arrays, strict=False):
+        variable.assign(array)
+    for variable, array in zip(seeds, arrays[len(shared) :], strict=True):
+        variable.assign(seed_of_rank(array, channel.rank))
+
+
+def seed_of_rank(state: np.ndarray, rank: int) -> np.ndarray:
+    """Returns the state of a random generator for one rank; rank 0 keeps the chief's.
+
+    Args:
+        state: State of the chief's generator, uint32 of shape (2,): seed and counter.
+        rank: The rank.
+    """
+    own = state.astype(np.uint64)
+    own[0] = (own[0] + np.uint64(rank * _RANK_STRIDE)) % np.uint64(2**32)
+    return own.astype(state.dtype)
+
+
+def _check_same_shape(channel: Collectives, variables: Sequence[Any], names: Sequence[str]) -> None:
+    mine = [(tuple(v.shape), keras.backend.standardize_dtype(v.dtype)) for v in variables]
+    mark = zlib.crc32(repr(mine).encode())
+    marks = channel.all_gather(np.array([mark], np.int64))
+    if all(int(m[0]) == mark for m in marks):
+        return
+    everyone = all_gather_object(channel, [(v.path, *m) for v, m in zip(variables, mine, strict=True)])
+    for name, other in zip(names, everyone, strict=True):
+        for a, b in zip(everyone[0], other, strict=False):
+            if a[1:] != b[1:]:
+                raise DivergenceError(
+                    f"The models differ: {a[0]!r} is {a[2]} {a[1]} on {names[0]}, "
+                    f"but {b[0]!r} is {b[2]} {b[1]} on {name}.",
+                    remedy="build and compile the same model on all workers.",
+                )
+        if len(other) != len(everyone[0]):
+            raise DivergenceError(
+                f"The models differ: {len(everyone[0])} variables on {names[0]}, {len(other)} on {name}.",
+                remedy="build and compile the same model on all workers.",
+            )

@@ -1,0 +1,216 @@
+"""Runs the steps that Keras's loops ask for, and answers with global logs when somebody reads them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+
+from unisono.backends.base import Backend, StepScope
+from unisono.collectives.base import Collectives
+from unisono.data.base import Part
+from unisono.data.shard import slice_of
+from unisono.training.agreement import Statement, StepAgreement
+from unisono.training.batches import LocalBatch
+from unisono.training.hooks import method
+from unisono.training.metrics import MetricReader, plain
+
+Report = Callable[[int, str], None]
+"""Tells the control plane the number of the step and what is going on in it."""
+
+
+class Steps:
+    """The step functions of one compiled model.
+
+    Args:
+        model: The model, built.
+        backend: Builds the step functions.
+        scope: Of the model's steps.
+        channel: For agreements and small reductions on the main thread.
+        agreement: Over the same channel.
+        report: Where progress is reported.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        backend: Backend,
+        scope: StepScope,
+        channel: Collectives,
+        agreement: StepAgreement,
+        report: Report,
+    ) -> None:
+        self.model = model
+        self.backend = backend
+        self.scope = scope
+        self.channel = channel
+        self.agreement = agreement
+        self.report = report
+        self.reader = MetricReader(model, channel, backend.compile)
+        self.logs: dict[str, Any] = {}
+        self.count = 0
+        self._last: Any = {}
+        self._last_share = 0.0
+        self._names: list[str] | None = None
+        self._metric_names: set[str] = set()
+        self._built: dict[str, Callable[..., Any]] = {}
+
+    def build(self, moving: list[Any]) -> None:
+        """Makes new step functions, for the model as it is compiled now."""
+        backend, model, scope = self.backend, self.model, self.scope
+        scope.applied = []
+        self._names = None
+        self._built = {
+            "train": backend.train(model, scope, moving),
+            "idle": backend.idle(model, scope, moving),
+            "test": backend.test(model, scope),
+            "predict": backend.predict(model),
+        }
+
+    def build_predict(self) -> None:
+        """Makes only the predict step function, where nothing is known yet of targets."""
+        self._built.setdefault("predict", self.backend.predict(self.model))
+
+    @property
+    def ready(self) -> bool:
+        """Whether all step functions are there."""
+        return "train" in self._built
+
+    def prepare(self, sample: tuple[Any, ...]) -> None:
+        """Traces the train step ahead of its first use, where the backend can."""
+        self.backend.prepare(self.model, self._built["train"], sample)
+
+    def begin(self) -> None:
+        """Forgets the logs of the loop before."""
+        self.logs = {}
+        self._last, self._last_share = {}, 0.0
+
+    def train(self, state: Any, batches: Iterator[Any]) -> tuple[dict[str, Any], Any]:
+        """Runs up to `steps_per_execution` training steps; see `Backend.function_for_keras`.
+
+        Raises:
+            StopIteration: If there is no data for even one.
+        """
+
+        def one(batch: LocalBatch) -> None:
+            nonlocal state
+            weights = batch.verdict.weights
+            self.report(self.count, "training step")
+            if batch.verdict.local:
+                self._last, state = self._built["train"](state, batch.data, weights)
+            else:
+                state = self._built["idle"](state, batch.data, weights)
+            self._after(batch, weights, state)
+
+        self._each(batches, one)
+        return self.logs, state
+
+    def test(self, state: Any, batches: Iterator[Any]) -> tuple[dict[str, Any], Any]:
+        """Runs up to `steps_per_execution` evaluation steps; raises as `train`."""
+
+        def one(batch: LocalBatch) -> None:
+            nonlocal state
+            weights = batch.verdict.weights
+            self.report(self.count, "evaluation step")
+            if batch.verdict.local:
+                self._last, state = self._built["test"](state, batch.data, weights)
+            self._after(batch, weights, state)
+
+        self._each(batches, one)
+        return self.logs, state
+
+    def predict(self, state: Any, batches: Iterator[Any]) -> tuple[Any, Any]:
+        """Runs up to `steps_per_execution` prediction steps; returns the outputs for the global batches."""
+        results: list[Any] = []
+
+        def one(batch: LocalBatch) -> None:
+            nonlocal state
+            self.report(self.count, "prediction step")
+            outputs, state = self._built["predict"](state, batch.data)
+            local = batch.verdict.local
+            results.append(keras.tree.map_structure(lambda t: self._gather(t, local), outputs))
+            self.count += 1
+
+        self._each(batches, one)
+        whole = results[0] if len(results) == 1 else keras.tree.map_structure(_concatenate, *results)
+        return keras.tree.map_structure(self.backend.to_tensor, whole), state
+
+    def _each(self, batches: Iterator[Any], run: Callable[[LocalBatch], None]) -> None:
+        many = getattr(self.model, "steps_per_execution", 1) or 1
+        found = False
+        for batch in itertools.islice(batches, many):
+            found = True
+            run(batch if isinstance(batch, LocalBatch) else self._localize(batch))
+        if not found:
+            raise StopIteration
+
+    def _localize(self, batch: Any) -> LocalBatch:
+        """Takes this worker's part of a global batch that the user passed to `train_on_batch` and the like."""
+        batch = keras.tree.map_structure(lambda a: a if a is None or hasattr(a, "shape") else np.asarray(a), batch)
+        total = int(next(a for a in keras.tree.flatten(batch) if a is not None).shape[0])
+        rows = slice_of(total, self.channel.rank, self.channel.size)
+        local = rows.stop - rows.start
+        mine = keras.tree.map_structure(lambda a: None if a is None else a[rows if local else slice(0, 1)], batch)
+        part = Part(mine if local else None, local, total)
+        return LocalBatch.of(mine, self.agreement.step(Statement(part, f"one batch, step {self.count}", True)))
+
+    def _after(self, batch: LocalBatch, weights: np.ndarray, state: Any) -> None:
+        self.count += 1
+        self._last_share = float(weights[0])
+        if batch.verdict.want_logs:
+            self.logs.update(self.global_logs(None if state is None else state[-1], often=True))
+
+    def metrics_result(self) -> dict[str, Any]:
+        """Stands in for the model's `get_metrics_result`.
+
+        Inside a step nobody reads what it returns unless the user's own code does, so results are not computed
+        there; after the last step of a loop it makes them global.
+        """
+        original = method(self.model, "get_metrics_result")
+        if not self.scope.active:
+            self.logs.update(self.global_logs())
+            return {name: value for name, value in self.logs.items() if name in self._metric_names}
+        if not self._lazy_results:
+            return original()  # type: ignore[no-any-return]
+        if self._names is None:
+            self._names = list(original())
+        return dict.fromkeys(self._names, 0.0)
+
+    @property
+    def _lazy_results(self) -> bool:
+        kind = type(self.model)
+        names = ("train_step", "test_step", "compute_metrics", "get_metrics_result")
+        return all(getattr(kind, name) is getattr(keras.Model, name) for name in names)
+
+    def global_logs(self, tensors: Any = None, *, often: bool = False) -> dict[str, Any]:
+        """Returns what one process would log now; a collective call.
+
+        Args:
+            tensors: Values of the metric variables where they are not in the variables (JAX).
+            often: Whether this happens every few steps.
+        """
+        metrics = self.reader.read(tensors, often=often)
+        self._metric_names = set(metrics)
+        mine = self._last if isinstance(self._last, dict) else {}
+        if not self.agreement.any(bool(mine) and set(mine) != self._metric_names):
+            return metrics
+        own = {k: plain(v) * self._last_share for k, v in mine.items() if k not in metrics} if self._last_share else {}
+        said: Any = self.agreement.gather((list(mine), own))
+        keys = next((keys for keys, _ in said if keys), [])
+        return {k: metrics[k] if k in metrics else sum(values.get(k, 0.0) for _, values in said) for k in keys}
+
+    def _gather(self, tensor: Any, local: int) -> np.ndarray:
+        array = np.ascontiguousarray(keras.ops.convert_to_numpy(tensor)[:local])
+        if self.channel.size == 1:
+            return array
+        flat = array.view(np.uint8).reshape(local, -1) if local else np.zeros((0, 0), np.uint8)
+        parts = [p for p in self.channel.all_gather(np.ascontiguousarray(flat)) if p.size]
+        rows = np.concatenate(parts) if parts else flat
+        return rows.reshape(-1).view(array.dtype).reshape(len(rows), *array.shape[1:])
+
+
+def _concatenate(*arrays: np.ndarray) -> np.ndarray:
+    return np.concatenate(arrays)

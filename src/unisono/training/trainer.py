@@ -1,0 +1,112 @@
+"""Finds the models that belong to a strategy: those made or compiled in its scope."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+
+from unisono import log
+from unisono.backends.select import make_backend
+from unisono.collectives.packing import pieces
+from unisono.runtime import Runtime
+from unisono.training.adopt import Adoption, adopted, adoptions, register
+from unisono.training.loops import Loops
+
+
+class Trainer:
+    """Adopts models for one strategy.
+
+    Args:
+        runtime: The running job.
+        bytes_per_pack: Largest piece of the gradients sent at once, in bytes; 0 for all at once.
+    """
+
+    def __init__(self, runtime: Runtime, bytes_per_pack: int = 0) -> None:
+        self._runtime = runtime
+        self._bytes_per_pack = bytes_per_pack
+        self._backend = make_backend(self._weighted_sum, runtime.data.all_gather, runtime.size)
+
+    def _weighted_sum(self, flat: np.ndarray, weight: float) -> np.ndarray:
+        # Without data nothing that lies in the buffer may count, not even a NaN.
+        summed = np.multiply(flat, flat.dtype.type(weight)) if weight else np.zeros_like(flat)
+        if self._runtime.size > 1:
+            for start, stop in pieces(summed.size, summed.itemsize, self._bytes_per_pack):
+                self._runtime.data.all_reduce(summed[start:stop])
+        return summed
+
+    def adopt(self, model: Any) -> Adoption:
+        """Takes charge of a model, once."""
+        known = adopted(model)
+        if known is not None:
+            return known
+        adoption = Adoption(model, self._runtime, self._backend)
+        register(model, adoption)
+        adoption.install(Loops(adoption).functions())
+        return adoption
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """Adopts each model that is made or compiled inside."""
+        new = keras.Model.__dict__["__new__"]
+        compile_ = keras.Model.compile
+
+        def made(cls: type, *args: Any, **kwargs: Any) -> Any:
+            model = new.__func__(cls, *args, **kwargs)
+            self.adopt(model)
+            return model
+
+        @functools.wraps(compile_)
+        def compiled(model: Any, *args: Any, **kwargs: Any) -> None:
+            inside = adopted(model) is not None
+            adoption = self.adopt(model)
+            compile_(model, *args, **kwargs)
+            if not inside:
+                adoption.compiled()
+
+        with _set_over("__new__", staticmethod(made)), _set_over("compile", compiled):
+            yield
+
+    def watch(self) -> None:
+        """Says loudly, from now on, when a model is fitted that no strategy has charge of (law 6)."""
+        fit = keras.Model.fit
+        if getattr(fit, "_unisono_watch", False) or self._runtime.size == 1:
+            return
+
+        @functools.wraps(fit)
+        def watched(model: Any, *args: Any, **kwargs: Any) -> Any:
+            if adopted(model) is None:
+                log.logger.warning(
+                    "model %r is fitted outside of the strategy: this worker trains it ALONE. "
+                    "Make or compile it inside `with strategy.scope():`.",
+                    getattr(model, "name", model),
+                )
+            return fit(model, *args, **kwargs)
+
+        watched._unisono_watch = True  # type: ignore[attr-defined]
+        keras.Model.fit = watched
+
+    def close(self) -> None:
+        """Gives all models their own methods back."""
+        for adoption in adoptions():
+            adoption.remove()
+        if getattr(keras.Model.fit, "_unisono_watch", False):
+            del keras.Model.fit
+
+
+@contextlib.contextmanager
+def _set_over(name: str, function: Any) -> Iterator[None]:
+    """Sets an attribute of the class of all models for a while."""
+    own = keras.Model.__dict__.get(name)
+    setattr(keras.Model, name, function)
+    try:
+        yield
+    finally:
+        if own is None:
+            delattr(keras.Model, name)
+        else:
+            setattr(keras.Model, name, own)
