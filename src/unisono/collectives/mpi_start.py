@@ -24,7 +24,9 @@ def start(pmi: tuple[int, int, int] | None) -> tuple[Any, bool]:
         pmi: File descriptor of the connection to a PMI server, rank and size; None under an MPI launcher.
 
     Returns:
-        The module `mpi4py.MPI`, and whether MPI was started here (and so is to be ended here).
+        The module `mpi4py.MPI`, and whether MPI is to be ended here: a launcher wants that of processes it started.
+        Without one it would only add a word with the PMI server in the last moment of the process, when that
+        server may be gone and MPICH dies of it; nothing that needs ending is left, see `remove_shared_names`.
 
     Raises:
         ConfigurationError: If MPI has already been ended in this process, or runs without thread support.
@@ -55,7 +57,7 @@ def start(pmi: tuple[int, int, int] | None) -> tuple[Any, bool]:
             )
         return MPI, False
     MPI.Init_thread(MPI.THREAD_MULTIPLE)
-    return MPI, True
+    return MPI, pmi is None
 
 
 def remove_shared_names() -> None:

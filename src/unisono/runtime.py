@@ -1,0 +1,356 @@
+"""The composition root: cluster -> control plane -> engine, and the way back in reverse.
+
+    runtime = connect(cluster, options)
+    runtime.data.all_reduce(array)            # gradients, from the framework's threads
+    runtime.agreement.all_reduce(small)       # what the workers agree on, from the main thread
+    runtime.report(step, "gradient exchange")
+
+It ends at the end of the process: together if all scripts end, without waiting for anyone after a failure.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import secrets
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from unisono import env, log
+from unisono.clock import Deadline
+from unisono.cluster.spec import Address, Cluster
+from unisono.collectives.base import Collectives
+from unisono.collectives.loopback import Alone
+from unisono.collectives.objects import all_gather_object, broadcast_object
+from unisono.collectives.options import CommunicationOptions, require_engine
+from unisono.control import coordinator, identity, verdicts
+from unisono.control.client import Client
+from unisono.control.coordinator import Coordinator
+from unisono.control.meeting import Endpoint, meet, open_pmi
+from unisono.control.membership import Plan
+from unisono.control.messages import Failed
+from unisono.control.progress import Progress
+from unisono.control.sockets import is_loopback
+from unisono.control.watch import ControlWatch
+from unisono.control.wire import clip
+from unisono.errors import (
+    ClusterError,
+    CollectiveTimeoutError,
+    ConfigurationError,
+    UnisonoError,
+    WorkerFailedError,
+    WorkerLostError,
+)
+from unisono.log import logger
+
+_FAIL_SECONDS = 2.0
+_CLOSE_SECONDS = 2.0
+_TRACE_LINES = 30
+
+
+@dataclass
+class _Line:
+    """What ties this worker to the others beside the engine."""
+
+    client: Client
+    progress: Progress
+    coordinator: Coordinator | None
+
+
+class Runtime:
+    """The running job as one worker sees it.
+
+    Args:
+        cluster: Who is in the job.
+        data: Channel for gradients; may be called from threads of the framework.
+        agreement: Independent channel for small agreements on the host, from the main thread.
+        line: Control plane; None for one worker.
+        leave_seconds: How long to wait at the end for workers whose scripts still run.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        data: Collectives,
+        agreement: Collectives,
+        line: _Line | None,
+        leave_seconds: float,
+    ) -> None:
+        self.cluster = cluster
+        self.rank = data.rank
+        self.size = data.size
+        self.data = data
+        self.agreement = agreement
+        self._line = line
+        self._leave_seconds = leave_seconds
+        self._pid = os.getpid()
+        self._ending = threading.Lock()
+        self._failed = False
+        self._closed = False
+        if line is not None:
+            atexit.register(self._at_exit)
+
+    def report(self, step: int, phase: str) -> None:
+        """Notes what this worker is doing; told to the others with the next heartbeat.
+
+        Args:
+            step: Step, counted from 0.
+            phase: A word or two, e.g. "gradient exchange".
+        """
+        if self._line is not None:
+            self._line.progress.step = step
+            self._line.progress.phase = phase
+
+    @property
+    def failure(self) -> UnisonoError | None:
+        """The first failure known about another worker."""
+        broken = self._line.client.broken if self._line is not None else None
+        return verdicts.broken(broken) if broken is not None else None
+
+    @property
+    def closed(self) -> bool:
+        """Whether the job is over for this worker."""
+        return self._closed or self._failed
+
+    def fail(self, error: BaseException) -> None:
+        """Tells all others that this worker gives up, and why; never raises, takes a few seconds at most.
+
+        Args:
+            error: What it raised; its type and message are repeated on the other workers.
+        """
+        with self._ending:
+            if self._failed or self._closed or self._line is None or os.getpid() != self._pid:
+                return
+            self._failed = True
+        self._abandon(error)
+        progress = self._line.progress
+        self._line.client.fail(_failed(error, self.rank, progress.step, progress.phase), _FAIL_SECONDS)
+
+    def close(self) -> None:
+        """Ends the job in good order; after a failure, without waiting for anyone."""
+        with self._ending:
+            # A child forked from this process has inherited the object, not the job.
+            if self._closed or os.getpid() != self._pid:
+                return
+            self._closed = True
+        if self._line is None:
+            self.agreement.close()
+            self.data.close()
+            return
+        atexit.unregister(self._at_exit)
+        client = self._line.client
+        if not self._failed:
+            together = client.leave(self._leave_seconds)
+            if not together:
+                self._abandon(self.failure or WorkerLostError("The job is over for this worker."))
+            if client.broken is not None:
+                logger.warning("this worker's script has ended; meanwhile: %s", self.failure)
+        try:
+            self.agreement.close()
+            self.data.close()
+        except UnisonoError as error:
+            logger.warning("the job ended well, but the engine could not be closed in good order: %s", error)
+        client.close(_CLOSE_SECONDS)
+        if self._line.coordinator is not None:
+            if not self._failed and client.broken is None:
+                self._line.coordinator.wait()
+            self._line.coordinator.release()
+
+    def _abandon(self, error: BaseException) -> None:
+        if not isinstance(error, UnisonoError):
+            text = f"This worker failed with {type(error).__name__}: {error}"
+            error = WorkerFailedError(text, rank=self.rank)
+        self.agreement.abandon(error)
+        self.data.abandon(error)
+
+    def _at_exit(self) -> None:
+        # What the script did not catch. In an interactive session it may be long over.
+        error = getattr(sys, "last_value", None)
+        if isinstance(error, BaseException) and not hasattr(sys, "ps1"):
+            self.fail(error)
+        self.close()
+
+
+_live: list[Runtime] = []
+
+
+def connect(cluster: Cluster, options: CommunicationOptions, *, startup_seconds: float | None = None) -> Runtime:
+    """Meets the other workers and starts the engine between them.
+
+    MPI can be started once in a process: while a runtime is live, the same cluster gets the same runtime.
+
+    Args:
+        cluster: Who is in the job.
+        options: How arrays are exchanged, and how long a worker may be late.
+        startup_seconds: How long to wait for the others; `UNISONO_STARTUP_TIMEOUT` decides if None.
+
+    Returns:
+        The running job.
+
+    Raises:
+        StartupError: If the workers have not all met in time.
+        ConfigurationError: If this process is in a job with another cluster, or its job is over.
+    """
+    require_engine(options)
+    if cluster.is_evaluator or cluster.bootstrap == "none":
+        alone = Alone()
+        return Runtime(cluster, alone, alone.channel("agreement"), None, 0.0)
+    if _live:
+        return _again(_live[0], cluster)
+    log.set_up(cluster.rank, cluster.size)
+    timeout = env.read_number("UNISONO_TIMEOUT") if options.timeout_seconds is None else options.timeout_seconds
+    startup = env.read_number("UNISONO_STARTUP_TIMEOUT") if startup_seconds is None else startup_seconds
+    start = _Start(cluster, timeout, Deadline.after(startup), env.read_number("UNISONO_SILENCE_TIMEOUT"))
+    runtime = start.under_launcher() if cluster.bootstrap == "pmi" else start.from_addresses()
+    _live.append(runtime)
+    return runtime
+
+
+def _again(runtime: Runtime, cluster: Cluster) -> Runtime:
+    if runtime.closed:
+        raise ConfigurationError(
+            "The job of this process is over; workers can meet once in a process.",
+            remedy="start the script again, on all workers.",
+        )
+    if runtime.cluster != cluster:
+        raise ConfigurationError(
+            f"This process is {runtime.cluster.name_of(runtime.rank)} of {runtime.size} already, as {cluster.source} "
+            f"said when the first strategy was made; now it describes another cluster, of {cluster.size}.",
+            remedy="set it before the first strategy is made, or restart the process.",
+        )
+    return runtime
+
+
+class _Start:
+    """The way from a cluster to a runtime.
+
+    Args:
+        cluster: Who is in the job.
+        timeout: Longest wait in one operation, in seconds.
+        deadline: By when the workers must have met.
+        silence: Seconds of silence after which a worker counts as lost.
+    """
+
+    def __init__(self, cluster: Cluster, timeout: float, deadline: Deadline, silence: float) -> None:
+        self._cluster = cluster
+        self._timeout = timeout
+        self._deadline = deadline
+        self._silence = silence
+        self._generation = int(env.read_number("UNISONO_GENERATION"))
+        self._progress = Progress(phase="start-up")
+        self._watch = ControlWatch(cluster.rank, self._progress, timeout)
+        self._coordinator: Coordinator | None = None
+
+    def from_addresses(self) -> Runtime:
+        """Meets at the chief's address, then starts MPI from there."""
+        from unisono.collectives import mpi
+
+        chief = self._cluster.addresses[0]
+        where = chief
+        if self._cluster.rank == 0:
+            self._coordinator = coordinator.start(chief.host, chief.port, self._plan())
+            # The chief's address may be one that only the others can use, e.g. one that is translated on the way.
+            where = chief if is_loopback(chief.host) else Address("127.0.0.1", chief.port)
+        try:
+            endpoint = self._meet([where])
+            client = self._client(endpoint)
+        except BaseException:
+            self._let_go()
+            raise
+        try:
+            fd = open_pmi(endpoint, self._cluster.rank, self._deadline.left + 1.0)
+            data = mpi.connect(self._watch, pmi=(fd, self._cluster.rank, self._cluster.size))
+            return self._runtime(client, data)
+        except BaseException as error:
+            self._give_up(client, error)
+            raise
+
+    def under_launcher(self) -> Runtime:
+        """Starts MPI, which knows everyone, then meets at an address that worker 0 chooses."""
+        from unisono.collectives import mpi
+
+        data = mpi.connect(self._watch, pmi=None)
+        if (data.rank, data.size) != (self._cluster.rank, self._cluster.size):
+            raise ClusterError(
+                f"{self._cluster.source} says that this is worker {self._cluster.rank} of {self._cluster.size}, "
+                f"but MPI says {data.rank} of {data.size}.",
+                remedy="start all workers with the mpiexec of the MPI library that mpi4py uses (MPICH).",
+            )
+        one_host = len(set(all_gather_object(data, identity.place()))) == 1
+        addresses: list[Address] = []
+        if data.rank == 0:
+            self._coordinator = coordinator.start("localhost" if one_host else "", 0, self._plan())
+            port = self._coordinator.port
+            addresses = [Address(host, port) for host in (["127.0.0.1"] if one_host else identity.own_hosts())]
+        try:
+            client = self._client(self._meet(broadcast_object(data, addresses)))
+        except BaseException as error:
+            data.abandon(error if isinstance(error, UnisonoError) else WorkerFailedError(str(error)))
+            self._let_go()
+            raise
+        try:
+            return self._runtime(client, data)
+        except BaseException as error:
+            self._give_up(client, error)
+            raise
+
+    def _plan(self) -> Plan:
+        cluster = self._cluster
+        return Plan(
+            addresses=tuple(map(str, cluster.addresses)) or ("",) * cluster.size,
+            fingerprint=identity.fingerprint(cluster),
+            source=cluster.source,
+            generation=self._generation,
+            job=secrets.token_hex(8),
+            startup_seconds=self._deadline.left,
+            silence_seconds=self._silence,
+        )
+
+    def _meet(self, addresses: list[Address]) -> Endpoint:
+        check: Callable[[], None] = self._coordinator.check if self._coordinator is not None else lambda: None
+        hello = identity.hello(self._cluster, self._generation)
+        return meet(addresses, hello, self._cluster.name_of(0), self._deadline.left, check)
+
+    def _client(self, endpoint: Endpoint) -> Client:
+        client = Client(endpoint, self._cluster.name_of(0), self._progress, self._silence)
+        client.start()
+        self._watch.client = client
+        return client
+
+    def _runtime(self, client: Client, data: Collectives) -> Runtime:
+        agreement = data.channel("agreement")
+        self._progress.phase = "ready"
+        line = _Line(client, self._progress, self._coordinator)
+        return Runtime(self._cluster, data, agreement, line, self._timeout)
+
+    def _give_up(self, client: Client, error: BaseException) -> None:
+        client.fail(_failed(error, self._cluster.rank, -1, "start-up"), _FAIL_SECONDS)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._coordinator is not None:
+            self._coordinator.wait()
+            self._coordinator.release()
+
+
+def _failed(error: BaseException, rank: int, step: int, phase: str) -> Failed:
+    """Returns what the others are told about an error of this worker."""
+    kind = "error"
+    if isinstance(error, CollectiveTimeoutError):
+        kind = "timeout"
+    elif isinstance(error, WorkerLostError):
+        kind = "left"
+    about = error.rank if kind != "error" and isinstance(error, UnisonoError) and error.rank is not None else rank
+    lines = "".join(traceback.format_exception(error)).splitlines()
+    return Failed(
+        kind=kind,
+        error_type=type(error).__name__,
+        message=clip(f"{error}"),
+        trace=clip("\n".join(lines[-_TRACE_LINES:])) if kind == "error" else "",
+        about=about,
+        step=step,
+        phase=phase,
+    )
