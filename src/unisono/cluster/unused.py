@@ -14,7 +14,6 @@ _COUNTS: tuple[tuple[str, str], ...] = (
     ("SLURM_NTASKS", "Slurm"),
     ("WORLD_SIZE", "torchrun or a like launcher"),
     ("PMI_SIZE", "an MPI launcher without a connection for MPICH"),
-    ("MV2_COMM_WORLD_SIZE", "MVAPICH2's launcher"),
     ("HOROVOD_SIZE", "horovodrun"),
     ("JAX_NUM_PROCESSES", "a launcher for JAX"),
 )

@@ -1,0 +1,129 @@
+"""The command line: parsing and printing only."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+from collections.abc import Sequence
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+import unisono
+from unisono import env
+from unisono.errors import ConfigurationError
+from unisono.launch import cores, plan, ports, processes
+
+_RUN_EXAMPLES = """\
+examples:
+  unisono run -n 2 train.py
+  unisono run -n 4 train.py --epochs 5 --data ./digits
+  unisono run -n 2 -m mypackage.train --epochs 5
+
+Options of `unisono run` come before the script; all that follows it belongs to the script.
+
+Each worker is started with a TF_CONFIG that names all of them. Its lines of output are shown with
+"[worker 1]" in front. If a worker fails, the others are stopped, and its error is printed last.
+Ctrl-C stops all. The exit code is that of the first worker that failed. Workers have no standard input.
+
+The cores of this machine are shared out among the workers, unless you set OMP_NUM_THREADS,
+MKL_NUM_THREADS, OPENBLAS_NUM_THREADS, TF_NUM_INTRAOP_THREADS or TF_NUM_INTEROP_THREADS.
+"""
+
+_EXAMPLES = """\
+examples:
+  unisono run -n 2 train.py        start train.py as two workers on this machine
+  unisono run --help               more about it
+  unisono --version
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Returns the parser of all commands."""
+    top = argparse.ArgumentParser(
+        prog="unisono",
+        description="Multi-worker training for Keras 3 on TensorFlow, JAX and torch.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    top.add_argument("--version", action="version", version=f"unisono {unisono.__version__}")
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    run = commands.add_parser(
+        "run",
+        help="start a script as several workers on this machine",
+        description="Start a script as several workers on this machine.",
+        usage="unisono run -n N SCRIPT [ARGUMENT ...]\n       unisono run -n N -m MODULE [ARGUMENT ...]",
+        epilog=_RUN_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    run.add_argument(
+        "-n", "--workers", type=_at_least_one, required=True, metavar="N", help="how many workers to start"
+    )
+    run.add_argument(
+        "-m",
+        nargs=argparse.REMAINDER,
+        dest="module",
+        metavar="MODULE",
+        help="run a module instead of a script, as `python -m` does",
+    )
+    run.add_argument("script", nargs=argparse.REMAINDER, metavar="SCRIPT", help="the script, then its own arguments")
+    run.set_defaults(command=_run, parser=run)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command.
+
+    Args:
+        argv: The arguments; those of this process if None.
+
+    Returns:
+        The exit code.
+    """
+    arguments = parser().parse_args(argv)
+    try:
+        return int(arguments.command(arguments))
+    except ConfigurationError as error:
+        print(f"unisono: {error}", file=sys.stderr)
+        return 2
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    command = _command_line(arguments)
+    environ = env.snapshot()
+    usable = cores.available()
+    plans = plan.plan(arguments.workers, command, ports.free(arguments.workers), usable, environ)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A progress bar must not end the job where the terminal cannot show its characters.
+            stream.reconfigure(errors="replace")
+    if env.read("TF_CONFIG", environ) is not None:
+        print("[unisono] TF_CONFIG was set; each worker gets one made for this run instead.", file=sys.stderr)
+    print(f"[unisono] {plan.describe(arguments.workers, usable, environ)}", file=sys.stderr, flush=True)
+    return processes.run(plans)
+
+
+def _command_line(arguments: argparse.Namespace) -> list[str]:
+    """Returns the command line of each worker; ends with a usage error if there is nothing to run."""
+    if arguments.module is not None:
+        if not arguments.module:
+            arguments.parser.error("-m needs the name of a module.")
+        module, *own = arguments.module
+        top = module.partition(".")[0]
+        if PathFinder.find_spec(top, [str(Path.cwd()), *sys.path]) is None:
+            raise ConfigurationError(f"there is no module {top!r} to run, here ({Path.cwd()}) or installed.")
+        return [sys.executable, "-m", module, *own]
+    script, *own = arguments.script[1:] if arguments.script[:1] == ["--"] else arguments.script or [""]
+    if not script:
+        arguments.parser.error("say what to run, for example: unisono run -n 2 train.py")
+    if not Path(script).exists():
+        raise ConfigurationError(f"there is no file {script!r} to run, in {Path.cwd()}.")
+    return [sys.executable, script, *own]
+
+
+def _at_least_one(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of workers, 1 or more")
+    return int(text)
