@@ -48,8 +48,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if Path(__file__).parent in Path(item.path).parents and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(TEST_SECONDS))
+        if Path(__file__).parent in Path(item.path).parents:
+            item.add_marker(pytest.mark.multiprocess)
+            if "run" in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.timeout(TEST_SECONDS))
 
 
 @dataclasses.dataclass
@@ -104,7 +106,7 @@ class Run:
 def values(group: GroupEnd, case: str, world: World) -> list[Any]:
     """Returns the values of a case by rank, or fails with all that is known."""
     results = group.results.get(case, {})
-    errors = [f"--- worker {rank}: {found['traceback']}" for rank, found in results.items() if "error" in found]
+    errors = [f"--- worker {rank}: {found['traceback'][-3000:]}" for rank, found in results.items() if "error" in found]
     problem = group.broken.get(case)
     if errors or problem or len(results) < world.size:
         told = "\n".join([problem or "", *errors]) if problem or errors else "no result"

@@ -26,9 +26,11 @@ def same(found: dict, right: dict) -> None:
 @pytest.mark.case("inputs.kinds", workers=(2, 3))
 @pytest.mark.parametrize("kind", KINDS)
 def test_kinds_of_data(run, kind):
-    found, right = run.one(kind), run.plain[kind]
-    assert isinstance(right, dict), f"one process: {right}"
-    assert isinstance(found, dict), found
+    right = run.plain[kind]
+    assert all(kind in each for each in run.workers), "not reached: an earlier kind failed"
+    for found in [right, *run.each(kind)]:
+        assert isinstance(found, dict), found
+    found = run.one(kind)
     assert found["weight"] == near(1.15)
     assert found["history"]["loss"] == near([38.45])
     assert found["iterations"] == 2 * (KINDS.index(kind) + 1)

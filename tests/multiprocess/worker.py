@@ -100,7 +100,7 @@ def main(plan_path: str, rank_text: str) -> int:
         raised: BaseException | None = None
         try:
             value = getattr(importlib.import_module(f"cases.{module}"), function)(strategy, world)
-            result = {"value": _plainly(value)}
+            result: dict[str, Any] = {"value": _plainly(value)}
         except Exception as error:
             raised = error
             result = {
@@ -109,16 +109,16 @@ def main(plan_path: str, rank_text: str) -> int:
                 "traceback": traceback.format_exc(),
             }
         result["seconds"] = time.monotonic() - begun
+        result["fatal"] = raised is not None or bool(world.problems)
         _write(results / f"{case}.{rank}.json", result)
         if raised is not None and plan.get("propagate"):
             raise raised
         if plan.get("leave_at_once"):
             continue
         everybody = _await_others(results, case, plan["size"])
-        failed = sum("error" in each for each in everybody)
-        if 0 < failed < plan["size"]:
-            print(f"=== {case} ended differently on the workers; leaving", file=sys.stderr, flush=True)
-            os._exit(3)
+        if plan["kind"] == "cluster" and any(each["fatal"] for each in everybody):
+            print(f"=== {case} failed, and with it this job; leaving", file=sys.stderr, flush=True)
+            return 3
     return 0
 
 

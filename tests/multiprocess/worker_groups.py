@@ -2,7 +2,7 @@
 
 A group is one backend and one world: "plain" (one Keras process that cannot import unisono), "alone"
 (unisono without TF_CONFIG) or a cluster of n workers on 127.0.0.1. Start-up is paid once a group; each case
-leaves one result a worker. A case that hangs or that ends differently on the workers breaks its group: the
+leaves one result a worker. A case that raises or hangs breaks its group (for unisono the job has failed): the
 group is ended, its output kept, and a fresh one goes on with the remaining cases.
 """
 
@@ -29,7 +29,7 @@ START_SECONDS = 90.0
 CASE_SECONDS = 60.0
 LAST_WORDS_SECONDS = 8.0
 LONGEST_GROUP_SECONDS = 420.0
-MOST_RESTARTS = 3
+MOST_RESTARTS = 5
 TAIL = 4000
 
 
@@ -324,17 +324,13 @@ def run_group(
             if found:
                 results[case] = found
         complete = [case for case in remaining if len(start.finished(case)) == len(start.ranks)]
-        for case in complete:
-            failed = [rank for rank, result in results[case].items() if "error" in result]
-            if 0 < len(failed) < len(start.ranks):
-                broken[case] = f"it failed on worker {failed} only"
         if len(complete) == len(remaining):
             break
-        culprit = next(case for case in remaining if case not in complete)
         last = complete[-1] if complete else None
-        if last is not None and last in broken and not start.finished(culprit):
-            remaining = remaining[remaining.index(culprit) :]
+        if last is not None and any(result["fatal"] for result in results[last].values()):
+            remaining = remaining[remaining.index(last) + 1 :]
         else:
+            culprit = next(case for case in remaining if case not in complete)
             tails = "\n".join(f"--- worker {rank}: {end.tail()}" for rank, end in workers.items())
             broken[culprit] = f"the group ended in it after {max(end.seconds for end in workers.values()):.0f} s\n{tails}"
             remaining = remaining[remaining.index(culprit) + 1 :]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -114,8 +115,11 @@ def kinds(strategy: Any, world: World) -> dict[str, Any]:
                 arguments = make()
                 arguments.pop("y", None)
                 found[name]["predicted"] = np.ravel(model.predict(**arguments, verbose=0))
-        except Exception as error:
-            found[name] = f"{type(error).__name__}: {error}"
+        except Exception:
+            # What came before has its result; what comes after cannot run in a job that has failed.
+            found[name] = traceback.format_exc()
+            world.problems.append(name)
+            break
     return found
 
 

@@ -20,6 +20,7 @@ class World:
         shared: Folder all workers of the group share, one a case.
         early: What `early_work` returned, if it was asked for before the strategy was made.
         arguments: Further values from the test.
+        problems: What a case puts here instead of raising it ends the group all the same.
     """
 
     backend: str
@@ -29,6 +30,7 @@ class World:
     shared: Path
     early: Any
     arguments: dict[str, Any]
+    problems: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def plain(self) -> bool:
