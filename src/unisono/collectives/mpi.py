@@ -32,9 +32,6 @@ _MAX_DIMS = 64
 def connect(watch: Watch, *, pmi: tuple[int, int, int] | None = None) -> MpiCollectives:
     """Starts MPI and opens the first channel; a collective call.
 
-    It blocks, holding the interpreter lock, until all workers have come: whoever waits for them with a deadline
-    does so before.
-
     Args:
         watch: Told while operations wait; ends a wait by raising.
         pmi: (file descriptor, rank, size): an open connection to a PMI-1 server; None under an MPI launcher.
@@ -45,16 +42,18 @@ def connect(watch: Watch, *, pmi: tuple[int, int, int] | None = None) -> MpiColl
     Raises:
         ConfigurationError: If MPI cannot be used in this process any more.
     """
-    mpi, owned = mpi_start.start(pmi)
+    mpi, owned = mpi_start.start(pmi, functools.partial(watch.waiting, "the start of MPI"))
     world = mpi.COMM_WORLD
     world.Set_errhandler(mpi.ERRORS_RETURN)
     shared = _Shared(mpi, watch, owned)
     # The first channel is a communicator of its own, so that a user's mpi4py code cannot meet ours.
     first = MpiCollectives(shared, world, "start-up")
-    main = first.channel("main")
-    hosts = all_gather_object(main, (socket.gethostname(), frozenset(os.sched_getaffinity(0))))
-    shared.crowded = patience.is_crowded(hosts, main.rank)
-    mpi_start.remove_shared_names()
+    try:
+        main = first.channel("main")
+        hosts = all_gather_object(main, (socket.gethostname(), frozenset(os.sched_getaffinity(0))))
+        shared.crowded = patience.is_crowded(hosts, main.rank)
+    finally:
+        mpi_start.remove_shared_names()
     main.touch_all()
     return main
 

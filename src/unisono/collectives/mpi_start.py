@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from unisono import env
-from unisono.errors import ConfigurationError
+from unisono.errors import ConfigurationError, StartupError
 
+_ASK_EVERY = 0.05
 _TRANSPORT = {
     # Survivors of a killed peer keep control over TCP with libfabric; with UCX they crashed.
     "MPIR_CVAR_CH4_NETMOD": "ofi",
@@ -17,11 +21,13 @@ _TRANSPORT = {
 }
 
 
-def start(pmi: tuple[int, int, int] | None) -> tuple[Any, bool]:
-    """Starts MPI; blocks, holding the interpreter lock, until all workers have come.
+def start(pmi: tuple[int, int, int] | None, ask: Callable[[float], None]) -> tuple[Any, bool]:
+    """Starts MPI; returns when all workers have come.
 
     Args:
         pmi: File descriptor of the connection to a PMI server, rank and size; None under an MPI launcher.
+        ask: Called about every 50 ms with the seconds waited; raises to leave the wait. Not under a launcher, which
+            watches over this itself and ends all processes if one dies.
 
     Returns:
         The module `mpi4py.MPI`, and whether MPI is to be ended here: a launcher wants that of processes it started.
@@ -56,8 +62,37 @@ def start(pmi: tuple[int, int, int] | None) -> tuple[Any, bool]:
                 remedy='make the strategy first, or set mpi4py.rc.thread_level = "multiple" before that import.',
             )
         return MPI, False
-    MPI.Init_thread(MPI.THREAD_MULTIPLE)
+    if pmi is None:
+        MPI.Init_thread(MPI.THREAD_MULTIPLE)
+    else:
+        _init_beside(MPI, ask)
     return MPI, pmi is None
+
+
+def _init_beside(mpi: Any, ask: Callable[[float], None]) -> None:
+    """Runs MPI_Init_thread in a thread of its own and without Python's lock, which mpi4py's own call would hold.
+
+    MPI_Init waits for all workers and cannot be left. If one dies meanwhile, this thread stays behind in it, and
+    the error is raised here.
+    """
+    library = ctypes.CDLL(mpi.__file__)
+    code: list[int] = []
+
+    def init() -> None:
+        code.append(library.MPI_Init_thread(None, None, mpi.THREAD_MULTIPLE, ctypes.byref(ctypes.c_int())))
+
+    thread = threading.Thread(target=init, name="unisono-mpi-start", daemon=True)
+    began = time.monotonic()
+    thread.start()
+    while thread.is_alive():
+        thread.join(_ASK_EVERY)
+        try:
+            ask(time.monotonic() - began)
+        except BaseException:
+            remove_shared_names()
+            raise
+    if code != [0]:
+        raise StartupError(f"MPI_Init failed with code {code}.", phase="start-up")
 
 
 def remove_shared_names() -> None:

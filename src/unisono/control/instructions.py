@@ -28,13 +28,8 @@ class CloseDoor:
 
 
 @dataclass(frozen=True)
-class CutPmi:
-    """End the connections of MPI, so that nobody waits in its start for a worker that is gone."""
-
-
-@dataclass(frozen=True)
 class Stop:
     """Nothing is left to do."""
 
 
-Instruction = Send | Close | CloseDoor | CutPmi | Stop
+Instruction = Send | Close | CloseDoor | Stop

@@ -16,7 +16,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from unisono.control.instructions import Close, CloseDoor, CutPmi, Instruction, Send, Stop
+from unisono.control.instructions import Close, CloseDoor, Instruction, Send, Stop
 from unisono.control.messages import (
     Accepted,
     Beat,
@@ -254,7 +254,7 @@ class Membership:
             message=message,
             trace=trace,
         )
-        return [*self._everyone(self._cause), CutPmi(), CloseDoor()]
+        return [*self._everyone(self._cause), CloseDoor()]
 
     def _everyone(self, message: Message) -> list[Instruction]:
         return [Send(conn, message) for conn in self.roster.conns()]

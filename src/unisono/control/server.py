@@ -19,7 +19,7 @@ import traceback
 from dataclasses import dataclass, field
 
 from unisono.control import pmi
-from unisono.control.instructions import Close, CloseDoor, CutPmi, Instruction, Send, Stop
+from unisono.control.instructions import Close, CloseDoor, Instruction, Send, Stop
 from unisono.control.membership import Membership, Plan, State
 from unisono.control.messages import Broken, Hello, Message, OpenPmi, Refused
 from unisono.control.sockets import keep_alive
@@ -187,9 +187,6 @@ class Server:
                 case Close(number):
                     if number in self._connections:
                         self._close_soon(self._connections[number])
-                case CutPmi():
-                    for connection in [c for c in self._connections.values() if c.kind == "pmi"]:
-                        self._drop(connection)
                 case CloseDoor():
                     self._close_door()
                 case Stop():
