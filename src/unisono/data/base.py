@@ -71,8 +71,9 @@ class Source(abc.ABC):
     def sample(self) -> tuple[Any, ...]:
         """Returns `data` of a part with at least one example, for building the model.
 
-        Consumes nothing: an epoch begun later still yields every example. Collective for sources that run the user's
-        Python code, so all workers call it at the same point; not while an epoch is being read.
+        Consumes nothing: an epoch begun later still yields every example. The first call may run the user's Python code
+        and be collective, so all workers make it at the same point; after it, and after the first part of any epoch,
+        calls are cheap and any worker may make one alone.
         """
 
     @abc.abstractmethod

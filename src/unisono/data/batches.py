@@ -8,8 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from unisono.data import kinds, shard
-from unisono.data.base import Part
+from unisono.data import kinds
 from unisono.data.leaves import ScipyLeaf
 from unisono.errors import ConfigurationError
 
@@ -99,26 +98,6 @@ def cut(data: Any, part: slice) -> Any:
         return a[part]
 
     return keras.tree.map_structure(take, data)
-
-
-def part_of(element: Any, rank: int, size: int, where: str) -> tuple[Part, tuple[Any, ...]]:
-    """Cuts this worker's part out of what a data set yielded.
-
-    Args:
-        element: One global batch, in any form `as_data` takes.
-        rank: This worker.
-        size: Number of workers.
-        where: What yielded it, for messages.
-
-    Returns:
-        The part, without a fingerprint, and the whole batch to compute one from.
-    """
-    data, bare = as_data(element)
-    data = to_host(data, where)
-    total = rows(data, where)
-    mine = shard.slice_of(total, rank, size)
-    local = mine.stop - mine.start
-    return Part(cut(data, mine) if local else None, local, total, 0, bare), data
 
 
 def fingerprint(*structures: Any) -> int:

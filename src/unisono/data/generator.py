@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from unisono.data import batches
-from unisono.data.base import Agreement, Part, Source
+from unisono.data.base import Agreement, Part
 from unisono.data.randomness import SharedRandomness
+from unisono.data.whole import WholeSource
 from unisono.errors import ConfigurationError
 
 _WHERE = "The generator"
 
 
-class GeneratorSource(Source):
+class GeneratorSource(WholeSource):
     """Global batches from a Python generator; it can be read once, so a second epoch goes on where the first stopped.
 
     Args:
@@ -32,9 +32,8 @@ class GeneratorSource(Source):
     num_batches = None
 
     def __init__(self, generator: Generator[Any, Any, Any], *, rank: int, size: int, agreement: Agreement) -> None:
+        super().__init__(_WHERE, rank, size)
         self._generator = generator
-        self._rank = rank
-        self._size = size
         self._random = SharedRandomness(size, agreement)
         self._peeked: list[Any] = []
 
@@ -45,9 +44,7 @@ class GeneratorSource(Source):
                 element = self._peeked.pop() if self._peeked else self._next()
             except StopIteration:
                 return
-            part, whole = batches.part_of(element, self._rank, self._size, _WHERE)
-            mark = batches.fingerprint(whole) if self._size > 1 else 0
-            yield Part(part.data, part.local, part.total, mark, part.bare)
+            yield self._part(element)
 
     def _next(self) -> Any:
         with self._random():
@@ -59,15 +56,14 @@ class GeneratorSource(Source):
             )
         return element
 
-    def sample(self) -> tuple[Any, ...]:
-        """Returns one example of the first batch, which the next epoch will yield; collective."""
+    def _first(self) -> Any:
+        """Draws the first batch and keeps it for the epoch; collective."""
         if not self._peeked:
             try:
                 self._peeked.append(self._next())
             except StopIteration:
                 raise ConfigurationError(f"{_WHERE} yields no batch at all.") from None
-        data: tuple[Any, ...] = batches.cut(batches.to_host(self._peeked[0], _WHERE), slice(0, 1))
-        return data
+        return self._peeked[0]
 
     def describe(self) -> str:
         """Returns one line for the log."""

@@ -11,14 +11,14 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from unisono.data import batches
-from unisono.data.base import Part, Source
+from unisono.data.base import Part
+from unisono.data.whole import WholeSource
 from unisono.errors import ConfigurationError
 
 _WHERE = "The grain data set"
 
 
-class GrainSource(Source):
+class GrainSource(WholeSource):
     """Global batches from a Grain data set; as in stock Keras, their number is not known beforehand.
 
     Args:
@@ -30,25 +30,19 @@ class GrainSource(Source):
     num_batches = None
 
     def __init__(self, dataset: Any, *, rank: int, size: int) -> None:
+        super().__init__(_WHERE, rank, size)
         self._dataset = dataset
-        self._rank = rank
-        self._size = size
 
     def epoch(self) -> Iterator[Part]:
         """One full pass; see `Source.epoch`."""
         for element in self._dataset:
-            part, whole = batches.part_of(element, self._rank, self._size, _WHERE)
-            mark = batches.fingerprint(whole) if self._size > 1 else 0
-            yield Part(part.data, part.local, part.total, mark, part.bare)
+            yield self._part(element)
 
-    def sample(self) -> tuple[Any, ...]:
-        """Returns one example of the first batch, read by an iterator of its own."""
+    def _first(self) -> Any:
         first = list(itertools.islice(iter(self._dataset), 1))
         if not first:
             raise ConfigurationError(f"{_WHERE} yields no batch at all.")
-        data, _ = batches.as_data(first[0])
-        sample: tuple[Any, ...] = batches.cut(batches.to_host(data, _WHERE), slice(0, 1))
-        return sample
+        return first[0]
 
     def describe(self) -> str:
         """Returns one line for the log."""

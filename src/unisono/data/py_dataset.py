@@ -17,14 +17,15 @@ from typing import Any
 import numpy as np
 
 from unisono.data import batches, class_weights, shard
-from unisono.data.base import Agreement, Part, Source
+from unisono.data.base import Agreement, Part
 from unisono.data.randomness import SharedRandomness
+from unisono.data.whole import WholeSource
 from unisono.errors import ConfigurationError
 
 _WHERE = "PyDataset.__getitem__()"
 
 
-class PyDatasetSource(Source):
+class PyDatasetSource(WholeSource):
     """Global batches from a `PyDataset`.
 
     Args:
@@ -46,11 +47,10 @@ class PyDatasetSource(Source):
         size: int,
         agreement: Agreement,
     ) -> None:
+        super().__init__(_WHERE, rank, size)
         self._dataset = dataset
         self._shuffle = bool(shuffle) and dataset.num_batches is not None
         self._class_weight = class_weight
-        self._rank = rank
-        self._size = size
         self._agreement = agreement
         self._random = SharedRandomness(size, agreement)
         self._pool: _Pool | None = None
@@ -72,9 +72,10 @@ class PyDatasetSource(Source):
             indices = shard.permutation(count, self._agreement.seed()).tolist()
         self._random.begin()
         for element in self._read(indices):
-            part, whole = batches.part_of(self._checked(element), self._rank, self._size, _WHERE)
-            mark = batches.fingerprint(*(whole[1:] or whole)) if self._size > 1 else 0
-            yield Part(part.data, part.local, part.total, mark, part.bare)
+            yield self._part(self._checked(element))
+
+    def _mark(self, data: tuple[Any, ...]) -> int:
+        return batches.fingerprint(data[1:] or data)
 
     def _read(self, indices: Iterable[int]) -> Iterator[Any]:
         if self._pool is not None:
@@ -101,15 +102,12 @@ class PyDatasetSource(Source):
             element = class_weights.weigh(batches.to_host(element, _WHERE), self._class_weight)
         return element
 
-    def sample(self) -> tuple[Any, ...]:
-        """Returns one example of batch 0; collective."""
+    def _first(self) -> Any:
+        """Makes batch 0; collective."""
         if self.num_batches == 0:
             raise ConfigurationError("The PyDataset has no batches: its length is 0.")
         with self._random():
-            element = self._dataset[0]
-        data, _ = batches.as_data(self._checked(element))
-        first: tuple[Any, ...] = batches.cut(batches.to_host(data, _WHERE), slice(0, 1))
-        return first
+            return self._checked(self._dataset[0])
 
     def describe(self) -> str:
         """Returns one line for the log."""

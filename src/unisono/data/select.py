@@ -9,10 +9,13 @@ from typing import Any, Literal
 import keras
 
 from unisono.data import arrays, kinds
+from unisono.data.arrays import validation_split
 from unisono.data.base import Agreement, Source
 from unisono.data.generator import GeneratorSource
 from unisono.data.py_dataset import PyDatasetSource
 from unisono.errors import ConfigurationError
+
+__all__ = ["make_source", "validation_split"]
 
 ACCEPTED = (
     "NumPy arrays, tensors of any framework, pandas DataFrames or Series, scipy.sparse matrices (nested in dicts, "

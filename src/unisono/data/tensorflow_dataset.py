@@ -29,8 +29,9 @@ import tensorflow as tf
 
 from unisono import log
 from unisono.data import batches, class_weights, tensorflow_seeds
-from unisono.data.base import Agreement, Part, Source
-from unisono.errors import DivergenceError
+from unisono.data.base import Agreement, Part
+from unisono.data.whole import WholeSource
+from unisono.errors import ConfigurationError, DivergenceError
 
 _WHERE = "The tf.data.Dataset"
 _PYTHON_OPS = {"PyFunc", "EagerPyFunc", "PyFuncStateless"}
@@ -38,7 +39,7 @@ _STATE_OPS = {"ReadVariableOp", "AssignAddVariableOp", "RngReadAndSkip"}
 _IGNORE_STATE = 1
 
 
-class TensorflowSource(Source):
+class TensorflowSource(WholeSource):
     """Global batches from a `tf.data.Dataset`.
 
     Args:
@@ -58,10 +59,9 @@ class TensorflowSource(Source):
         size: int,
         agreement: Agreement,
     ) -> None:
+        super().__init__(_WHERE, rank, size)
         self._dataset = dataset
         self._class_weight = class_weight
-        self._rank = rank
-        self._size = size
         self._pipeline = _Pipeline(dataset, agreement) if size > 1 else None
 
     @property
@@ -74,23 +74,27 @@ class TensorflowSource(Source):
         """One full pass; see `Source.epoch`."""
         dataset = self._dataset if self._pipeline is None else self._pipeline.next_epoch()
         for element in dataset:
-            data, bare = batches.as_data(element)
-            data = class_weights.weigh(batches.to_host(data, _WHERE), self._class_weight)
-            part, _ = batches.part_of(data, self._rank, self._size, _WHERE)
-            mark = 0 if self._pipeline is None else self._pipeline.fingerprint(data)
-            yield Part(part.data, part.local, part.total, mark, bare and len(data) == 1)
+            yield self._part(self._weighed(element))
 
-    def sample(self) -> tuple[Any, ...]:
-        """Returns one example: zeros where shapes are known, else read by an iterator of its own."""
+    def _weighed(self, element: Any) -> Any:
+        if self._class_weight is None:
+            return element
+        data, _ = batches.as_data(element)
+        return class_weights.weigh(batches.to_host(data, _WHERE), self._class_weight)
+
+    def _mark(self, data: tuple[Any, ...]) -> int:
+        return 0 if self._pipeline is None else self._pipeline.fingerprint(data)
+
+    def _first(self) -> Any:
+        """Returns zeros where all shapes are known, else what an iterator of its own reads."""
         specs = keras.tree.flatten(self._dataset.element_spec)
         if all(type(s) is tf.TensorSpec and s.shape.rank and s.shape[1:].is_fully_defined() for s in specs):
             element = tf.nest.map_structure(_blank, self._dataset.element_spec)
         else:
-            element = next(iter(self._dataset.take(1)))
-        data, _ = batches.as_data(element)
-        data = class_weights.weigh(batches.to_host(data, _WHERE), self._class_weight)
-        first: tuple[Any, ...] = batches.cut(data, slice(0, 1))
-        return first
+            element = next(iter(self._dataset.take(1)), None)
+            if element is None:
+                raise ConfigurationError(f"{_WHERE} yields no batch at all.")
+        return self._weighed(element)
 
     def describe(self) -> str:
         """Returns one line for the log."""

@@ -6,7 +6,8 @@ in the chief's order, and every worker loads only its slice of each batch, throu
 longest example is to the longest of the slice.
 
 Iterable-style data sets cannot be indexed: every worker reads them whole, with the chief's random state, and takes
-its slice of each batch; fingerprints show differences. With `batch_size=None` each element counts as a global batch.
+its slice of each batch; fingerprints show differences. With `batch_size=None` each element counts as a global batch
+and is read whole as well.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from unisono import log
 from unisono.data import batches, shard
 from unisono.data.base import Agreement, Part, Source
 from unisono.data.randomness import SharedRandomness, preserved
+from unisono.data.whole import WholeSource
+from unisono.errors import ConfigurationError
 
 _WHERE = "The torch DataLoader"
 _CHUNK = 4096
@@ -38,7 +41,7 @@ def torch_source(loader: Any, *, rank: int, size: int, agreement: Agreement) -> 
         size: Number of workers.
         agreement: Brings the chief's index lists, or its random state, to all.
     """
-    if isinstance(loader.dataset, torch_data.IterableDataset) or size == 1:
+    if size == 1 or loader.batch_sampler is None or isinstance(loader.dataset, torch_data.IterableDataset):
         return WholeLoaderSource(loader, rank=rank, size=size, agreement=agreement)
     log.once(
         "torch DataLoader",
@@ -52,7 +55,7 @@ class MapLoaderSource(Source):
     """Global batches from a map-style data set; each worker loads only its slice.
 
     Args:
-        loader: A DataLoader over a data set with `__getitem__`.
+        loader: A DataLoader over a data set with `__getitem__`, with batches.
         rank: This worker.
         size: Number of workers.
         agreement: Brings the chief's index lists to all.
@@ -64,7 +67,8 @@ class MapLoaderSource(Source):
         self._size = size
         self._agreement = agreement
         self._sampler = _Slices()
-        self._mine = _like(loader, self._sampler)
+        self._mine = _like(loader, batch_sampler=self._sampler)
+        self._example: tuple[Any, ...] | None = None
 
     @property
     def num_batches(self) -> int | None:  # type: ignore[override]
@@ -73,38 +77,30 @@ class MapLoaderSource(Source):
 
     def epoch(self) -> Iterator[Part]:
         """One full pass; see `Source.epoch`."""
-        whole = self._loader.batch_sampler is None
-        plan = _Plan(self._loader.sampler if whole else self._loader.batch_sampler, self._rank, self._agreement)
-        self._sampler.source = plan.mine(self._rank, self._size, whole)
+        plan = _Plan(self._loader.batch_sampler, self._rank, self._agreement)
+        self._sampler.source = plan.slices(self._rank, self._size)
         loaded = iter(self._mine)
         try:
-            for batch in plan.batches():
-                if whole:
-                    part, _ = batches.part_of(next(loaded), self._rank, self._size, _WHERE)
-                    yield part
-                    continue
-                share = shard.slice_of(len(batch), self._rank, self._size)
+            for indices in plan.entries():
+                share = shard.slice_of(len(indices), self._rank, self._size)
                 local = share.stop - share.start
-                if local == 0:
-                    yield Part(None, 0, len(batch))
-                    continue
-                data, bare = batches.as_data(next(loaded))
-                yield Part(batches.to_host(data, _WHERE), local, len(batch), 0, bare)
+                if local:
+                    data, bare = batches.as_data(next(loaded))
+                    yield Part(batches.to_host(data, _WHERE), local, len(indices), 0, bare)
+                else:
+                    yield Part(None, 0, len(indices))
         finally:
             self._sampler.source = ()
             del loaded
 
     def sample(self) -> tuple[Any, ...]:
         """Returns one example, loaded in this process."""
-        dataset = self._loader.dataset
-        with preserved():
-            if self._loader.batch_sampler is None:
-                element = self._loader.collate_fn(dataset[_first_index(self._loader.sampler)])
-            else:
-                element = self._loader.collate_fn([dataset[_first_index(self._loader.batch_sampler)]])
-        data, _ = batches.as_data(element)
-        first: tuple[Any, ...] = batches.cut(batches.to_host(data, _WHERE), slice(0, 1))
-        return first
+        if self._example is None:
+            with preserved():
+                index = _first_index(self._loader.batch_sampler)
+                data, _ = batches.as_data(self._loader.collate_fn([self._loader.dataset[index]]))
+            self._example = batches.to_host(data, _WHERE)
+        return self._example
 
     def describe(self) -> str:
         """Returns one line for the log."""
@@ -112,22 +108,25 @@ class MapLoaderSource(Source):
         return f"torch DataLoader: {count} global batches; this worker loads only its own slice"
 
 
-class WholeLoaderSource(Source):
+class WholeLoaderSource(WholeSource):
     """Global batches that every worker reads whole from its DataLoader.
 
     Args:
         loader: Any DataLoader.
         rank: This worker.
         size: Number of workers.
-        agreement: Brings the chief's random state to all.
+        agreement: Brings the chief's random state, and its order of a map-style data set, to all.
     """
 
     def __init__(self, loader: Any, *, rank: int, size: int, agreement: Agreement) -> None:
+        super().__init__(_WHERE, rank, size)
         self._loader = loader
-        self._rank = rank
-        self._size = size
+        self._agreement = agreement
         self._random = SharedRandomness(size, agreement)
-        self._begun: tuple[Any, Any] | None = None
+        self._sampler = _Slices()
+        self._indexed = size > 1 and not isinstance(loader.dataset, torch_data.IterableDataset)
+        self._mine = _like(loader, batch_size=None, sampler=self._sampler) if self._indexed else loader
+        self._begun: tuple[list[Any], Iterator[Any]] | None = None
 
     @property
     def num_batches(self) -> int | None:  # type: ignore[override]
@@ -139,13 +138,14 @@ class WholeLoaderSource(Source):
         first, begun = self._begin() if self._begun is None else self._begun
         self._begun = None
         for element in itertools.chain(first, self._rest(begun)):
-            part, whole = batches.part_of(element, self._rank, self._size, _WHERE)
-            mark = batches.fingerprint(whole) if self._size > 1 else 0
-            yield Part(part.data, part.local, part.total, mark, part.bare)
+            yield self._part(element)
 
     def _begin(self) -> tuple[list[Any], Iterator[Any]]:
+        self._random.begin()
+        if self._indexed:
+            self._sampler.source = _Plan(self._loader.sampler, self._rank, self._agreement).entries()
         with self._random():
-            begun = iter(self._loader)
+            begun = iter(self._mine)
             return list(itertools.islice(begun, 1)), begun
 
     def _rest(self, begun: Iterator[Any]) -> Iterator[Any]:
@@ -156,13 +156,13 @@ class WholeLoaderSource(Source):
                 return
             yield element
 
-    def sample(self) -> tuple[Any, ...]:
-        """Returns one example of the first batch, which the next epoch will yield; collective."""
+    def _first(self) -> Any:
+        """Begins the next epoch and returns its first batch; collective."""
         if self._begun is None:
             self._begun = self._begin()
-        data, _ = batches.as_data(self._begun[0][0])
-        first: tuple[Any, ...] = batches.cut(batches.to_host(data, _WHERE), slice(0, 1))
-        return first
+        if not self._begun[0]:
+            raise ConfigurationError(f"{_WHERE} yields no batch at all.")
+        return self._begun[0][0]
 
     def describe(self) -> str:
         """Returns one line for the log."""
@@ -184,7 +184,7 @@ class _Slices(torch_data.Sampler[Any]):
 
 
 class _Plan:
-    """The chief's index lists, fetched in chunks by whoever needs the next one first."""
+    """What the chief's sampler yields, fetched in chunks by whichever reader needs the next one first."""
 
     def __init__(self, sampler: Any, rank: int, agreement: Agreement) -> None:
         self._chief = iter(sampler) if rank == 0 else None
@@ -192,23 +192,27 @@ class _Plan:
         self._known: dict[int, Any] = {}
         self._fetched = 0
         self._ended = False
+        self._readers: list[int] = []
 
-    def batches(self) -> Iterator[Any]:
-        """Yields the indices of each global batch, and forgets them."""
+    def entries(self) -> Iterator[Any]:
+        """Returns a reader of all that the sampler yields: lists of indices, or single ones."""
+        self._readers.append(0)
+        return self._read(len(self._readers) - 1)
+
+    def slices(self, rank: int, size: int) -> Iterator[Any]:
+        """Returns a reader of this worker's part of each global batch that has one for it."""
+        parts = (batch[shard.slice_of(len(batch), rank, size)] for batch in self.entries())
+        return (part.tolist() if isinstance(part, np.ndarray) else part for part in parts if len(part))
+
+    def _read(self, reader: int) -> Iterator[Any]:
         for k in itertools.count():
             if not self._have(k):
                 return
-            yield self._known.pop(k)
-
-    def mine(self, rank: int, size: int, whole: bool) -> Iterator[Any]:
-        """Yields what this worker loads: its part of each batch that has one for it, or everything."""
-        for k in itertools.count():
-            if not self._have(k):
-                return
-            batch = self._known[k]
-            part = batch if whole else batch[shard.slice_of(len(batch), rank, size)]
-            if whole or len(part):
-                yield part.tolist() if isinstance(part, np.ndarray) else part
+            entry = self._known[k]
+            self._readers[reader] = k + 1
+            if min(self._readers) > k:
+                del self._known[k]
+            yield entry
 
     def _have(self, k: int) -> bool:
         while k >= self._fetched and not self._ended:
@@ -227,11 +231,8 @@ def _packed(batch: Any) -> Any:
     return batch
 
 
-def _like(loader: Any, sampler: Any) -> Any:
+def _like(loader: Any, **what: Any) -> Any:
     """Returns a DataLoader that differs from the user's only in what it loads."""
-    what: dict[str, Any] = {"batch_sampler": sampler}
-    if loader.batch_sampler is None:
-        what = {"batch_size": None, "sampler": sampler}
     return torch_data.DataLoader(
         loader.dataset,
         num_workers=loader.num_workers,
