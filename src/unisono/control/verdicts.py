@@ -96,8 +96,9 @@ def broken(message: Broken, waiting_in: str = "") -> UnisonoError:
             remedy="look for an error of worker 0, whose child process the coordinator is.",
             **fields,  # type: ignore[arg-type]
         )
+    last = f"; its last report was{where(message.step, message.phase)[3:]}" if message.step >= 0 else ""
     return WorkerLostError(
-        f"{_upper(message.name)} is lost{at}. {message.message}{here}",
+        f"{_upper(message.name)} is lost{last}. {message.message}{here}",
         remedy="look at the end of that worker's output; a process that the system killed often ran out of memory.",
         **fields,  # type: ignore[arg-type]
     )
@@ -161,7 +162,7 @@ def _late_text(late: Late) -> str:
 
 def _one_late(worker: LateWorker) -> str:
     text = f"{worker.name} has not arrived; its last report is "
-    text += f"{where(worker.step, worker.phase)[4:] or 'its start'}, {worker.since:.0f} s ago"
+    text += f"{where(worker.step, worker.phase)[4:] or 'that of its start'}, {worker.since:.0f} s ago"
     if worker.waits_in:
         text += f"; it waits in {worker.waits_in} itself"
     if worker.silent >= 5:

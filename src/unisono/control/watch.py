@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from unisono.control.client import Client
-from unisono.control.messages import Late, Wait
+from unisono.control.messages import Broken, Late, Wait
 from unisono.control.progress import Progress
-from unisono.control.verdicts import broken, ended_early, late_line, timed_out
+from unisono.control.verdicts import broken, ended_early, late_line, timed_out, where
 from unisono.errors import UnisonoError
 from unisono.log import logger
 
@@ -44,7 +44,7 @@ class ControlWatch:
         late = None
         if client is not None:
             if client.broken is not None:
-                raise broken(client.broken, operation)
+                raise self._broken(client.broken, operation)
             late = client.late(wait.channel, wait.count)
         if late is not None:
             if client is not None and not client.ended:
@@ -53,6 +53,9 @@ class ControlWatch:
                 self._tell(late, wait)
         if seconds >= self._timeout_seconds:
             raise self._timed_out(wait, late)
+
+    def _broken(self, message: Broken, operation: str) -> UnisonoError:
+        return broken(message, operation + where(self._progress.step, self._progress.phase))
 
     def _raise_if_left(self, late: Late, operation: str) -> None:
         for worker in late.workers:
@@ -75,6 +78,6 @@ class ControlWatch:
                 lambda: client.broken is not None or client.late(wait.channel, wait.count) is not None,
             )
             if client.broken is not None:
-                return broken(client.broken, wait.operation)
+                return self._broken(client.broken, wait.operation)
             late = client.late(wait.channel, wait.count)
         return timed_out(late, wait.operation, wait.seconds, self._progress.step, self._progress.phase)
