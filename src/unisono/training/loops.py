@@ -14,7 +14,8 @@ import keras
 import numpy as np
 
 from unisono.data.base import Source
-from unisono.data.select import make_source, validation_split
+from unisono.data.arrays import validation_split
+from unisono.data.select import make_source
 from unisono.training import callbacks as roles
 from unisono.training.adopt import Adoption
 from unisono.training.batches import Feed
@@ -69,7 +70,7 @@ class Loops:
             adoption.ensure_built(source.sample())
             mine = roles.for_worker(roles.flat(call.pop("callbacks", None)), adoption.is_chief)
             call["callbacks"] = [*mine, self._together(mine)]
-            verbose = call.pop("verbose", "auto") if adoption.is_chief else 0
+            verbose = self._verbose(call)
             self._reading = self._agree_reading(mine, "train", verbose)
             if validation is not None:
                 call["validation_data"] = self._validation(validation, call)
@@ -108,7 +109,7 @@ class Loops:
             adoption.share_state()
             adoption.steps.begin()
             mine = roles.for_worker(roles.flat(call.pop("callbacks", None)), adoption.is_chief)
-            verbose = call.pop("verbose", "auto") if adoption.is_chief else 0
+            verbose = self._verbose(call)
             self._reading = self._agree_reading(mine, "test", verbose)
             feed = Feed(source, adoption.agreement, "evaluate", self._wants)
             with self._quiet(mine):
@@ -124,7 +125,7 @@ class Loops:
             )
             self._build_for_predict(source.sample())
             mine = roles.for_worker(roles.flat(call.pop("callbacks", None)), adoption.is_chief)
-            verbose = call.pop("verbose", "auto") if adoption.is_chief else 0
+            verbose = self._verbose(call)
             feed = Feed(source, adoption.agreement, "predict")
             return method(model, "predict")(x=feed, verbose=verbose, callbacks=mine, **call)
 
@@ -161,6 +162,10 @@ class Loops:
         return make_source(
             x, y, sample_weight, rank=runtime.rank, size=runtime.size, agreement=self._adoption.agreement, **options
         )
+
+    def _verbose(self, call: dict[str, Any]) -> Any:
+        asked = call.pop("verbose", "auto")
+        return asked if self._adoption.is_chief else 0
 
     def _wants(self) -> tuple[bool, bool]:
         model = self._adoption.model
