@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,8 @@ def world_of(backend: str, workers: int | str) -> World:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marker = metafunc.definition.get_closest_marker("case")
     if marker is None:
-        if "backend" in metafunc.fixturenames:
+        own = any(mark.args[0] == "backend" for mark in metafunc.definition.iter_markers("parametrize"))
+        if "backend" in metafunc.fixturenames and not own:
             metafunc.parametrize("backend", BACKENDS, scope="session")
         return
     workers = marker.kwargs.get("workers", (2,))
@@ -156,9 +157,9 @@ def _wanted(items: Sequence[pytest.Item]) -> dict[World, list[str]]:
 
 
 @pytest.fixture(scope="session")
-def groups(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Groups]:
+def groups(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Groups:
     """The groups of this session."""
-    yield Groups(_wanted(request.session.items), tmp_path_factory.mktemp("groups"))
+    return Groups(_wanted(request.session.items), tmp_path_factory.mktemp("groups"))
 
 
 @pytest.fixture

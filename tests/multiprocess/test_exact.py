@@ -3,23 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from expect import flat, near, same
 
 ALL = ("alone", 2, 3, 4)
-
-
-def near(value: object, tolerance: float = 1e-4) -> object:
-    return pytest.approx(value, rel=tolerance, abs=tolerance / 10, nan_ok=True)
-
-
-def same_as_plain(found: dict, plain: dict) -> None:
-    """Compares histories (keys, lengths, values) and weights with one plain process."""
-    if "history" in plain:
-        assert list(found["history"]) == list(plain["history"])
-        for key, values in plain["history"].items():
-            assert found["history"][key] == near(values), key
-        assert found["epochs"] == plain["epochs"]
-    assert found["weight"] == near(plain["weight"])
-    assert found["iterations"] == plain["iterations"]
 
 
 @pytest.mark.case("exact.r01_parity", workers=ALL)
@@ -27,7 +13,7 @@ def test_r01_parity(run):
     found = run.agreed()
     assert found["history"]["loss"] == near([30.0])
     assert found["weight"] == near(0.30)
-    same_as_plain(found, run.plain)
+    same(found, run.plain)
 
 
 @pytest.mark.case("exact.r02_partial_batch", workers=ALL)
@@ -36,19 +22,19 @@ def test_r02_partial_last_batch_with_an_empty_part(run):
     assert found["weight"] == near(1.15)
     assert found["history"]["loss"] == near([38.45])
     assert found["iterations"] == 2
-    same_as_plain(found, run.plain)
+    same(found, run.plain)
 
 
 @pytest.mark.case("exact.r03_unequal_halves", workers=ALL)
 def test_r03_unequal_halves(run):
     found = run.agreed()
     assert found["weight"] == near(0.186667)
-    same_as_plain(found, run.plain)
+    same(found, run.plain)
 
 
 @pytest.mark.case("exact.r29_seven_samples", workers=(3,))
 def test_r29_seven_samples_on_three_workers(run):
-    same_as_plain(run.agreed(), run.plain)
+    same(run.agreed(), run.plain)
 
 
 @pytest.mark.case("exact.r11_sample_weights")
@@ -59,18 +45,18 @@ def test_r11_sample_weights(run):
     assert default["history"]["mse"] == near([46.0])
     assert mean["weight"] == near(0.46)
     for reduction in ("sum_over_batch_size", "mean_with_sample_weight"):
-        same_as_plain(run.one(reduction), run.plain[reduction])
+        same(run.one(reduction), run.plain[reduction])
 
 
 @pytest.mark.case("exact.r11_uneven_sample_weights", workers=(2, 3))
 @pytest.mark.parametrize("reduction", ["sum_over_batch_size", "mean_with_sample_weight", "sum"])
 def test_r11_sample_weights_on_uneven_parts(run, reduction):
-    same_as_plain(run.one(reduction), run.plain[reduction])
+    same(run.one(reduction), run.plain[reduction])
 
 
 @pytest.mark.case("exact.r11_class_weight")
 def test_r11_class_weight(run):
-    same_as_plain(run.agreed(), run.plain)
+    same(run.agreed(), run.plain)
 
 
 @pytest.mark.case("exact.r08_auc_and_precision")
@@ -109,7 +95,7 @@ def test_r10_synchronized(run):
 def test_r13_clipping_sees_global_gradients(run):
     assert run.one("global_clipnorm")["weight"] == near(0.10)
     for clip in ("global_clipnorm", "clipnorm", "clipvalue"):
-        same_as_plain(run.one(clip), run.plain[clip])
+        same(run.one(clip), run.plain[clip])
 
 
 @pytest.mark.case("exact.r14_accumulation")
@@ -117,7 +103,7 @@ def test_r14_accumulation(run):
     found = run.agreed()
     assert run.one("weights") == near([0.0, 0.30])
     assert run.one("updates") == run.plain["updates"]
-    same_as_plain(found, run.plain)
+    same(found, run.plain)
 
 
 @pytest.mark.case("exact.r15_loss_scale")
@@ -148,7 +134,7 @@ def test_r16_sparse_gradients(run):
 @pytest.mark.case("exact.r17_two_outputs")
 def test_r17_dict_inputs_and_two_outputs(run):
     found = run.agreed()
-    same_as_plain(found, run.plain)
+    same(found, run.plain)
     history = found["history"]
     assert history["loss"] == near([y + 0.5 * z for y, z in zip(history["y_loss"], history["z_loss"], strict=True)])
     for key, rows in run.plain["predicted"].items():
@@ -168,15 +154,15 @@ def test_r17_losses_of_outputs_on_an_uneven_batch(run):
 
 @pytest.mark.case("exact.losses_once")
 def test_regularisers_and_added_losses_count_once(run):
-    same_as_plain(run.agreed(), run.plain)
+    same(run.agreed(), run.plain)
 
 
 @pytest.mark.case("exact.optimizers")
 @pytest.mark.parametrize("name", ["adamw_ema", "accumulate_clip", "schedule"])
 def test_optimizers_see_global_gradients(run, name):
-    same_as_plain(run.one(name), run.plain[name])
+    same(run.one(name), run.plain[name])
     for found, right in zip(run.one(name)["weights"], run.plain[name]["weights"], strict=True):
-        assert _flat(found) == near(_flat(right))
+        assert flat(found) == near(flat(right))
 
 
 @pytest.mark.case("exact.r31_state_is_one", workers=(2, 3))
@@ -194,7 +180,7 @@ def test_r30_same_trajectory_for_any_number_of_workers(run):
     for key, values in alone["history"].items():
         assert found["history"][key] == pytest.approx(values, rel=1e-4), key
     for mine, right in zip(found["weights"], alone["weights"], strict=True):
-        assert _flat(mine) == pytest.approx(_flat(right), rel=1e-4, abs=1e-5)
+        assert flat(mine) == pytest.approx(flat(right), rel=1e-4, abs=1e-5)
 
 
 @pytest.mark.case("exact.batch_logs")
@@ -203,7 +189,3 @@ def test_batch_logs_are_global(run):
     assert [batch for batch, _ in found] == [batch for batch, _ in run.plain["seen"]]
     for (_, logs), (_, right) in zip(found, run.plain["seen"], strict=True):
         assert logs == near(right)
-
-
-def _flat(values: object) -> list[float]:
-    return [number for each in values for number in _flat(each)] if isinstance(values, list) else [values]

@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from expect import near, same, same_history
 
 KINDS = (
     "arrays", "tensors", "pandas", "tf_data", "py_dataset", "generator", "endless_generator", "data_loader", "grain",
 )  # fmt: skip
-
-
-def near(value: object, tolerance: float = 1e-4) -> object:
-    return pytest.approx(value, rel=tolerance, abs=tolerance / 10)
-
-
-def same(found: dict, right: dict) -> None:
-    """Compares histories (keys in order, values), weights and updates."""
-    assert list(found["history"]) == list(right["history"])
-    for key, values in right["history"].items():
-        assert found["history"][key] == near(values), key
-    assert found["epochs"] == right["epochs"]
-    assert found["weight"] == near(right["weight"])
-    assert found["iterations"] == right["iterations"]
 
 
 @pytest.mark.case("inputs.kinds", workers=(2, 3))
@@ -34,7 +21,8 @@ def test_kinds_of_data(run, kind):
     assert found["weight"] == near(1.15)
     assert found["history"]["loss"] == near([38.45])
     assert found["iterations"] == 2 * (KINDS.index(kind) + 1)
-    for key in {"history", "evaluated", "predicted"} & right.keys():
+    same_history(found["history"], right["history"])
+    for key in {"evaluated", "predicted"} & right.keys():
         assert found[key] == near(right[key]), key
 
 
@@ -95,8 +83,8 @@ def test_r23_predict_gives_the_whole_result_in_order(run):
     assert run.one("single") == [[float(i)] for i in range(10)]
 
 
-@pytest.mark.case("inputs.only_my_examples")
-def test_a_dataset_of_batches_gives_the_numbers_of_one_process(run):
+@pytest.mark.case("inputs.slow_py_dataset")
+def test_a_slow_dataset_of_batches(run):
     same(run.agreed(), run.plain)
     assert sorted({i for asked in run.each("asked") for i in asked}) == list(range(10))
 

@@ -3,20 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-
-def near(value: object, tolerance: float = 1e-4) -> object:
-    return pytest.approx(value, rel=tolerance, abs=tolerance / 10)
-
-
-def same(found: dict, right: dict) -> None:
-    """Compares histories (keys in order, values), weights and updates."""
-    assert list(found["history"]) == list(right["history"])
-    for key, values in right["history"].items():
-        assert found["history"][key] == near(values), key
-    assert found["epochs"] == right["epochs"]
-    assert found["weight"] == near(right["weight"])
-    assert found["iterations"] == right["iterations"]
+from expect import near, same, same_history
 
 
 @pytest.mark.case("models.kinds")
@@ -40,7 +27,7 @@ def test_steps_per_execution(run):
     found, right = run.agreed(), run.plain
     assert found["weight"] == near(right["weight"])
     assert found["iterations"] == right["iterations"]
-    assert {key: near(values) for key, values in right["history"].items()} == found["history"]
+    same_history(found["history"], right["history"])
     assert run.one("predicted") == near(right["predicted"])
 
 
@@ -123,5 +110,3 @@ def test_names_of_the_strategy(run):
     assert run.each("chief") == [rank == 0 for rank in range(size)]
     assert run.each("type") == ["worker"] * size
     assert run.each("workers") == [size] * size
-
-

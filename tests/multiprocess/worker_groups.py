@@ -332,7 +332,8 @@ def run_group(
         else:
             culprit = next(case for case in remaining if case not in complete)
             tails = "\n".join(f"--- worker {rank}: {end.tail()}" for rank, end in workers.items())
-            broken[culprit] = f"the group ended in it after {max(end.seconds for end in workers.values()):.0f} s\n{tails}"
+            seconds = max(end.seconds for end in workers.values())
+            broken[culprit] = f"the group ended in it after {seconds:.0f} s\n{tails}"
             remaining = remaining[remaining.index(culprit) + 1 :]
         if not remaining:
             break

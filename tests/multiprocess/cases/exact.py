@@ -47,7 +47,10 @@ def r11_sample_weights(strategy: Any, world: World) -> dict[str, Any]:
         with strategy.scope():
             model = toy_model()
             model.compile(
-                sgd(), loss=keras.losses.MeanSquaredError(reduction=reduction), weighted_metrics=["mse"], metrics=["mae"]
+                sgd(),
+                loss=keras.losses.MeanSquaredError(reduction=reduction),
+                weighted_metrics=["mse"],
+                metrics=["mae"],
             )
         history = model.fit(x, y, sample_weight=weights, batch_size=4, shuffle=False, verbose=0)
         found[reduction] = outcome(model, history)
@@ -116,7 +119,9 @@ def r09_counter_metric(strategy: Any, world: World) -> dict[str, Any]:
         model = toy_model()
         model.compile(sgd(), loss="mse", metrics=[Counter()])
     twice = [model.evaluate(x[:120], x[:120], batch_size=12, verbose=0, return_dict=True) for _ in range(2)]
-    history = model.fit(x, x, batch_size=12, epochs=2, verbose=0, validation_data=(x[:5], x[:5]), validation_batch_size=4)
+    history = model.fit(
+        x, x, batch_size=12, epochs=2, verbose=0, validation_data=(x[:5], x[:5]), validation_batch_size=4
+    )
     return outcome(model, history, evaluate=twice)
 
 
@@ -338,9 +343,7 @@ def r30_world_size_invariant(strategy: Any, world: World) -> dict[str, Any]:
                 keras.layers.Dense(4),
             ]
         )
-        model.compile(
-            "adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"]
-        )
+        model.compile("adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
     history = model.fit(
         images[:1000], labels[:1000], batch_size=96, epochs=2, verbose=0, shuffle=True,
         validation_data=(images[1000:], labels[1000:]),
