@@ -104,6 +104,30 @@ VARIABLES: dict[str, Variable] = {
             owner="MPI launcher",
         ),
         Variable(
+            "MPIR_CVAR_CH4_NETMOD",
+            "text",
+            "ofi",
+            "Network library of MPICH between hosts. Unless the user chose, it is set to ofi (libfabric), with which "
+            "workers outlive a peer that was killed.",
+            owner="MPICH",
+        ),
+        Variable(
+            "FI_PROVIDER",
+            "text",
+            "tcp",
+            "Transport of libfabric between hosts, set to tcp unless the user chose; verbs is InfiniBand. "
+            "FI_TCP_IFACE, FI_TCP_PORT_LOW_RANGE and FI_TCP_PORT_HIGH_RANGE choose the interface and the ports.",
+            owner="libfabric",
+        ),
+        Variable(
+            "MPIR_CVAR_CH4_CMA_ENABLE",
+            "flag",
+            None,
+            "Whether MPICH reads the memory of other workers on the host directly, which is fastest. Set to 0 "
+            "where the system forbids it, as in many containers; MPICH would fail in the first large exchange.",
+            owner="MPICH",
+        ),
+        Variable(
             "OMPI_COMM_WORLD_SIZE",
             "int",
             None,

@@ -6,7 +6,7 @@ import numpy as np
 
 from unisono.errors import ConfigurationError
 
-_REDUCIBLE = frozenset("?bhilqBHILQfd")
+_REDUCIBLE = frozenset(np.dtype(char) for char in "?bhilqBHILQfd")
 
 
 def check_reducible(array: np.ndarray) -> None:
@@ -18,8 +18,8 @@ def check_reducible(array: np.ndarray) -> None:
     Raises:
         ConfigurationError: If it is not.
     """
-    check_in_place(array, "all_reduce")
-    if array.dtype.char not in _REDUCIBLE or not array.dtype.isnative:
+    _check_memory(array, "all_reduce")
+    if array.dtype not in _REDUCIBLE:
         raise ConfigurationError(
             f"all_reduce cannot combine dtype {array.dtype.name}; it takes float32, float64, integers and bool.",
             remedy="send float16 and bfloat16 as float32.",
@@ -34,14 +34,9 @@ def check_in_place(array: np.ndarray, operation: str) -> None:
         operation: Name of the operation, for the message.
 
     Raises:
-        ConfigurationError: If it is not contiguous or not writable.
+        ConfigurationError: If it is not contiguous, not writable, or holds Python objects.
     """
-    if not array.flags.c_contiguous or not array.flags.writeable:
-        what = "not contiguous" if not array.flags.c_contiguous else "read-only"
-        raise ConfigurationError(
-            f"{operation} works in place; this array of shape {array.shape} is {what}.",
-            remedy="pass np.array(x, order='C').",
-        )
+    _check_memory(array, operation)
     check_plain(array, operation)
 
 
@@ -70,3 +65,13 @@ def check_root(root: int, size: int) -> None:
     """
     if not 0 <= root < size:
         raise ConfigurationError(f"root={root} is no rank; this job has the ranks 0 to {size - 1}.")
+
+
+def _check_memory(array: np.ndarray, operation: str) -> None:
+    flags = array.flags
+    if not (flags.c_contiguous and flags.writeable):
+        what = "read-only" if flags.c_contiguous else "not contiguous"
+        raise ConfigurationError(
+            f"{operation} works in place; this array of shape {array.shape} is {what}.",
+            remedy="pass np.array(x, order='C').",
+        )

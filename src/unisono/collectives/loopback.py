@@ -11,6 +11,7 @@ import numpy as np
 from unisono.clock import Deadline
 from unisono.collectives.base import Collectives, ReduceOp
 from unisono.collectives.checks import check_in_place, check_plain, check_reducible, check_root
+from unisono.collectives.fate import Fate
 from unisono.errors import CollectiveTimeoutError, DivergenceError, UnisonoError
 
 _COMBINE: dict[ReduceOp, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
@@ -27,34 +28,34 @@ class Alone(Collectives):
     size = 1
 
     def __init__(self) -> None:
-        self._error: UnisonoError | None = None
+        self._fate = Fate()
 
     def all_reduce(self, array: np.ndarray, op: ReduceOp = ReduceOp.SUM) -> np.ndarray:
         """Returns the array as it is."""
-        self._raise_if_over()
+        self._fate.raise_if_over()
         check_reducible(array)
         return array
 
     def all_gather(self, array: np.ndarray) -> list[np.ndarray]:
         """Returns a copy of the array."""
-        self._raise_if_over()
+        self._fate.raise_if_over()
         check_plain(array, "all_gather")
         return [array.copy()]
 
     def broadcast(self, array: np.ndarray, root: int = 0) -> np.ndarray:
         """Returns the array as it is."""
-        self._raise_if_over()
+        self._fate.raise_if_over()
         check_in_place(array, "broadcast")
         check_root(root, 1)
         return array
 
     def barrier(self) -> None:
         """Returns at once."""
-        self._raise_if_over()
+        self._fate.raise_if_over()
 
     def channel(self, name: str) -> Collectives:
         """Returns itself."""
-        self._raise_if_over()
+        self._fate.raise_if_over()
         return self
 
     def close(self) -> None:
@@ -62,12 +63,7 @@ class Alone(Collectives):
 
     def abandon(self, error: UnisonoError) -> None:
         """Refuses all operations from now on."""
-        if self._error is None:
-            self._error = error
-
-    def _raise_if_over(self) -> None:
-        if self._error is not None:
-            raise self._error
+        self._fate.end(error)
 
 
 def group(size: int, timeout: float) -> list[Collectives]:
@@ -80,7 +76,7 @@ def group(size: int, timeout: float) -> list[Collectives]:
     Returns:
         The channel of each worker in the order of ranks; each is to be used by a thread of its own.
     """
-    table = _Table("main", size, timeout, _Fate())
+    table = _Table("main", size, timeout, threading.Condition(), Fate())
     return [Threads(table, rank) for rank in range(size)]
 
 
@@ -130,7 +126,7 @@ class Threads(Collectives):
         mine = self._table
 
         def open_table(_: list[Any]) -> _Table:
-            return _Table(name, mine.size, mine.timeout, mine.fate)
+            return _Table(name, mine.size, mine.timeout, mine.changed, mine.fate)
 
         return Threads(self._meet("channel", (name,), None, open_table), self.rank)
 
@@ -143,14 +139,6 @@ class Threads(Collectives):
 
     def _meet(self, operation: str, same: tuple[Any, ...], part: Any, combine: Callable[[list[Any]], Any]) -> Any:
         return self._table.meet(self.rank, (operation, *same), part, combine)
-
-
-class _Fate:
-    """What ends all channels of a group."""
-
-    def __init__(self) -> None:
-        self.changed = threading.Condition()
-        self.error: UnisonoError | None = None
 
 
 class _Round:
@@ -166,49 +154,44 @@ class _Round:
 class _Table:
     """Where the workers of one channel meet, one operation after another."""
 
-    def __init__(self, name: str, size: int, timeout: float, fate: _Fate) -> None:
+    def __init__(self, name: str, size: int, timeout: float, changed: threading.Condition, fate: Fate) -> None:
         self.name = name
         self.size = size
         self.timeout = timeout
+        self.changed = changed
         self.fate = fate
         self._round = _Round()
 
     def meet(self, rank: int, call: tuple[Any, ...], part: Any, combine: Callable[[list[Any]], Any]) -> Any:
-        with self.fate.changed:
-            self._raise_if_over()
+        with self.changed:
+            self.fate.raise_if_over()
             this = self._round
             this.calls[rank], this.parts[rank] = call, part
             if len(this.calls) == self.size:
                 self._complete(this, combine)
             deadline = Deadline.after(self.timeout)
             while not this.done:
-                if not self.fate.changed.wait(deadline.left) and not this.done:
-                    self._end(_late(self, this, call[0]))
-                self._raise_if_over()
+                # An operation that is complete returns its result even if the group has ended since.
+                self.fate.raise_if_over()
+                if not self.changed.wait(deadline.left) and not this.done and not self.fate.is_over:
+                    raise self._end(_late(self, this, call[0]))
             return this.result
 
     def abandon(self, error: UnisonoError) -> None:
-        """Ends the whole group."""
-        with self.fate.changed:
-            if self.fate.error is None:
-                self._end(error)
+        with self.changed:
+            self._end(error)
 
     def _complete(self, this: _Round, combine: Callable[[list[Any]], Any]) -> None:
         if len(set(this.calls.values())) > 1:
-            self._end(_different(self, this))
-            self._raise_if_over()
+            raise self._end(_different(self, this))
         this.result = combine([this.parts[rank] for rank in range(self.size)])
         this.done = True
         self._round = _Round()
-        self.fate.changed.notify_all()
+        self.changed.notify_all()
 
-    def _end(self, error: UnisonoError) -> None:
-        self.fate.error = error
-        self.fate.changed.notify_all()
-
-    def _raise_if_over(self) -> None:
-        if self.fate.error is not None:
-            raise self.fate.error
+    def _end(self, error: UnisonoError) -> UnisonoError:
+        self.changed.notify_all()
+        return self.fate.end(error)
 
 
 def _late(table: _Table, this: _Round, operation: str) -> CollectiveTimeoutError:

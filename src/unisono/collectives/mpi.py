@@ -19,6 +19,7 @@ import numpy as np
 from unisono.collectives import mpi_start, patience
 from unisono.collectives.base import Collectives, ReduceOp, Watch
 from unisono.collectives.checks import check_in_place, check_plain, check_reducible, check_root
+from unisono.collectives.fate import Fate
 from unisono.collectives.objects import all_gather_object
 from unisono.collectives.packing import pieces
 from unisono.errors import DivergenceError, UnisonoError, WorkerLostError
@@ -54,7 +55,6 @@ def connect(watch: Watch, *, pmi: tuple[int, int, int] | None = None) -> MpiColl
         shared.crowded = patience.is_crowded(hosts, main.rank)
     finally:
         mpi_start.remove_shared_names()
-    main.touch_all()
     return main
 
 
@@ -74,15 +74,14 @@ class MpiCollectives(Collectives):
         """Combines the arrays of all workers in place."""
         check_reducible(array)
         self._enter()
-        mpi = self._shared.mpi
-        operation = _operator(mpi, op, array.dtype == np.bool_)
+        in_place, operation = self._shared.mpi.IN_PLACE, self._shared.operators[op.value, array.dtype.char == "?"]
         if array.nbytes <= _PIECE_BYTES:
-            self._complete(self._comm.Iallreduce(mpi.IN_PLACE, array, operation), array, "all_reduce")
+            self._complete(self._comm.Iallreduce(in_place, array, operation), array, "all_reduce")
             return array
         flat = array.reshape(-1)
         for start, stop in pieces(flat.size, flat.itemsize, _PIECE_BYTES):
             part = flat[start:stop]
-            self._complete(self._comm.Iallreduce(mpi.IN_PLACE, part, operation), part, "all_reduce")
+            self._complete(self._comm.Iallreduce(in_place, part, operation), part, "all_reduce")
         return array
 
     def all_gather(self, array: np.ndarray) -> list[np.ndarray]:
@@ -129,25 +128,18 @@ class MpiCollectives(Collectives):
         """Opens a channel over a communicator of its own."""
         names = all_gather_object(self, name)
         if len(set(names)) > 1:
-            raise self._shared.fail(DivergenceError(f"The workers open different channels: {names}."))
+            raise self._shared.fate.end(DivergenceError(f"The workers open different channels: {names}."))
         comm, request = self._comm.Idup()
         self._complete(request, comm, f"opening channel {name!r}")
         return MpiCollectives(self._shared, comm, name)
 
-    def touch_all(self) -> None:
-        """Sends a byte between every pair, so that no connection is set up while its sender is away computing."""
-        self._enter()
-        sent, received = np.zeros(self.size, np.uint8), np.zeros(self.size, np.uint8)
-        self._complete(self._comm.Ialltoall(sent, received), (sent, received), "start-up")
-        self.barrier()
-
     def abandon(self, error: UnisonoError) -> None:
         """Gives up all channels of this worker."""
-        self._shared.fail(error)
+        self._shared.fate.end(error)
 
     def close(self) -> None:
         """Ends the channel; ends MPI too if it is the first one, after all workers have come to do so."""
-        if self._closed or self._shared.error is not None:
+        if self._closed or self._shared.fate.is_over:
             return
         if self._name == "main":
             self._enter()
@@ -158,8 +150,7 @@ class MpiCollectives(Collectives):
         self._closed = True
 
     def _enter(self) -> None:
-        if self._shared.error is not None:
-            raise self._shared.error
+        self._shared.fate.raise_if_over()
         if self._closed:
             raise UnisonoError(f"Channel {self._name!r} is closed.")
         self._count += 1
@@ -171,7 +162,7 @@ class MpiCollectives(Collectives):
     def _require_same(self, rows: np.ndarray, operation: str, what: str, array: np.ndarray) -> None:
         if (rows != rows[0]).any():
             different = [rank for rank in range(self.size) if (rows[rank] != rows[0]).any()]
-            raise self._shared.fail(
+            raise self._shared.fate.end(
                 DivergenceError(
                     f"{operation} on channel {self._name!r}: the arrays of workers 0 and {different[0]} have different "
                     f"{what}; here: shape {array.shape}, dtype {array.dtype.name}.",
@@ -185,9 +176,10 @@ class _Shared:
 
     def __init__(self, mpi: Any, watch: Watch, owned: bool) -> None:
         self.mpi = mpi
+        self.operators = _operators(mpi)
         self.watch = watch
         self.crowded = True
-        self.error: UnisonoError | None = None
+        self.fate = Fate()
         self._owned = owned
         self._abandoned: list[Any] = []
 
@@ -203,32 +195,25 @@ class _Shared:
         except BaseException as problem:
             self._abandoned.append((request, memory))
             if isinstance(problem, UnisonoError):
-                self.fail(problem)
+                self.fate.end(problem)
             else:
-                self.fail(UnisonoError(f"{operation} on channel {channel!r} was broken off: {problem!r}."))
+                self.fate.end(UnisonoError(f"{operation} on channel {channel!r} was broken off: {problem!r}."))
             raise
-
-    def fail(self, error: UnisonoError) -> UnisonoError:
-        """Makes the engine unusable; returns the first failure."""
-        if self.error is None:
-            self.error = error
-        return self.error
 
     def finish(self) -> None:
         """Ends MPI if it was started here; all workers have come to this point."""
-        self.error = UnisonoError("The engine is closed.")
+        self.fate.end(UnisonoError("The engine is closed."))
         if self._owned:
             self.mpi.Finalize()
 
     def _ask(self, operation: str, channel: str, seconds: float) -> None:
-        if self.error is not None:
-            raise self.error
+        self.fate.raise_if_over()
         self.watch.waiting(f"{operation} on channel {channel!r}", seconds)
 
     def _explain(self, problem: Any, operation: str, channel: str) -> UnisonoError:
         """Finds the error to raise for one that MPI reports; a lost peer is better named by the watch."""
         if problem.Get_error_class() == self.mpi.ERR_TRUNCATE:
-            return self.fail(
+            return self.fate.end(
                 DivergenceError(
                     f"The workers brought arrays of different sizes to {operation} on channel {channel!r}.",
                     remedy="every worker must call the same operations with the same shapes and dtypes, in one order.",
@@ -240,16 +225,22 @@ class _Shared:
                 self._ask(operation, channel, seconds)
                 time.sleep(patience.ASK_EVERY)
         except UnisonoError as named:
-            return self.fail(named)
-        return self.fail(
+            return self.fate.end(named)
+        return self.fate.end(
             WorkerLostError(f"{operation} on channel {channel!r} failed: another worker is gone. MPI says: {problem}.")
         )
 
 
-def _operator(mpi: Any, op: ReduceOp, logical: bool) -> Any:
-    if logical:
-        return mpi.LAND if op is ReduceOp.MIN else mpi.LOR
-    return {ReduceOp.SUM: mpi.SUM, ReduceOp.MAX: mpi.MAX, ReduceOp.MIN: mpi.MIN}[op]
+def _operators(mpi: Any) -> dict[tuple[str, bool], Any]:
+    """Returns MPI's operator for (value of a `ReduceOp`, whether the elements are bool)."""
+    return {
+        (ReduceOp.SUM.value, False): mpi.SUM,
+        (ReduceOp.MAX.value, False): mpi.MAX,
+        (ReduceOp.MIN.value, False): mpi.MIN,
+        (ReduceOp.SUM.value, True): mpi.LOR,
+        (ReduceOp.MAX.value, True): mpi.LOR,
+        (ReduceOp.MIN.value, True): mpi.LAND,
+    }
 
 
 def _dtype_code(dtype: np.dtype) -> int:
