@@ -78,10 +78,11 @@ class MapLoaderSource(Source):
     def epoch(self) -> Iterator[Part]:
         """One full pass; see `Source.epoch`."""
         plan = _Plan(self._loader.batch_sampler, self._rank, self._agreement)
+        batches_of_all = plan.entries()
         self._sampler.source = plan.slices(self._rank, self._size)
         loaded = iter(self._mine)
         try:
-            for indices in plan.entries():
+            for indices in batches_of_all:
                 share = shard.slice_of(len(indices), self._rank, self._size)
                 local = share.stop - share.start
                 if local:
@@ -195,7 +196,10 @@ class _Plan:
         self._readers: list[int] = []
 
     def entries(self) -> Iterator[Any]:
-        """Returns a reader of all that the sampler yields: lists of indices, or single ones."""
+        """Returns a reader of all that the sampler yields: lists of indices, or single ones.
+
+        All readers of a plan are made before the first one reads: what all have read is forgotten.
+        """
         self._readers.append(0)
         return self._read(len(self._readers) - 1)
 
