@@ -7,13 +7,14 @@ python docs/generate.py --check    say which ones are stale, and fail if one is
 from __future__ import annotations
 
 import argparse
+import enum
 import inspect
 import re
-import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import unisono
 from unisono import env
@@ -60,88 +61,62 @@ def _cell(text: str) -> str:
 
 
 def reference_page() -> str:
-    """Returns the page of the public names, in the order of `unisono.__all__`, and of the command."""
+    """Returns the page of the public names: classes, then exceptions."""
+    names = [name for name in unisono.__all__ if not name.startswith("__")]
+    exceptions = [name for name in names if issubclass(getattr(unisono, name), Exception)]
     lines = ["# Reference", "", "Written by `make docs` from the docstrings.", ""]
-    for name in unisono.__all__:
-        thing = getattr(unisono, name)
-        if inspect.isclass(thing):
-            lines += _class(name, thing)
-        elif callable(thing):
-            lines += [f"## `unisono.{name}{_signature(thing)}`", "", *_docstring(thing), ""]
-    lines += ["## The command", ""]
-    for command in (["unisono"], ["unisono", "run"]):
-        lines += ["```text", f"$ {' '.join(command)} --help", *_help(command[1:]), "```", ""]
+    for name in sorted(
+        set(names) - set(exceptions), key=lambda name: ("Strategy" not in name, "Options" not in name, name)
+    ):
+        lines += _class(name, getattr(unisono, name))
+    lines += ["## Exceptions", "", "When they are raised and what to do: [errors.md](errors.md).", ""]
+    for name in sorted(exceptions, key=lambda name: (len(getattr(unisono, name).__mro__), name)):
+        lines += _exception(name, getattr(unisono, name))
     return "\n".join(lines).rstrip() + "\n"
 
 
+def _exception(name: str, cls: type) -> Iterator[str]:
+    bases = " and ".join(f"`{base.__name__}`" for base in cls.__bases__)
+    yield from (f"### `unisono.{name}`", "", f"Derived from {bases}.", "", *_docstring(cls), "")
+
+
 def _class(name: str, cls: type) -> Iterator[str]:
-    bases = [base.__name__ for base in cls.__bases__ if base is not object]
-    yield f"## `unisono.{name}`"
-    yield ""
-    if issubclass(cls, Exception):
-        yield f"*An exception; also a {' and a '.join(f'`{base}`' for base in bases)}.*"
+    yield from (f"## `unisono.{name}`", "")
+    if issubclass(cls, enum.Enum):
+        yield from (*_docstring(cls), "")
+        yield from (f"- `{name}.{member}`" for member in cls.__members__)
         yield ""
-    else:
-        yield "```text"
-        yield from _call(f"unisono.{name}", cls)
-        yield "```"
-        yield ""
-    yield from _docstring(cls)
-    yield ""
-    if issubclass(cls, Exception):
         return
+    yield from ("```text", *_call(f"unisono.{name}", cls), "```", "", *_docstring(cls), "")
     for attribute, value in sorted(_members(cls)):
-        if isinstance(value, property):
-            yield f"### `{name}.{attribute}`"
-            documented: object = value.fget
-        elif callable(value):
-            yield f"### `{name}.{attribute}{_signature(value)}`"
-            documented = value
-        else:
-            yield f"- `{name}.{attribute}`"
-            continue
-        yield ""
-        yield from _docstring(documented)
-        yield ""
+        documented = value.fget if isinstance(value, property) else value
+        parameters = "" if isinstance(value, property) else f"({', '.join(_parameters(value))})"
+        yield from (f"### `{name}.{attribute}{parameters}`", "", *_docstring(documented), "")
 
 
-def _members(cls: type) -> Iterator[tuple[str, object]]:
-    members = getattr(cls, "__members__", None)
-    if members:
-        yield from members.items()
-        return
+def _members(cls: type) -> Iterator[tuple[str, Any]]:
     for base in reversed(cls.__mro__):
-        if base.__module__.split(".")[0] != "unisono":
+        if base.__module__.split(".")[0] == "unisono":
+            for attribute, value in vars(base).items():
+                if not attribute.startswith("_") and (isinstance(value, property) or inspect.isfunction(value)):
+                    yield attribute, vars(cls).get(attribute, value)
+
+
+def _call(name: str, cls: type) -> list[str]:
+    return [f"{name}(", *(f"    {each}," for each in _parameters(cls)), ")"]
+
+
+def _parameters(thing: Callable[..., object]) -> Iterator[str]:
+    for each in inspect.signature(thing).parameters.values():
+        if each.name == "self":
             continue
-        for attribute, value in vars(base).items():
-            if attribute.startswith("_"):
-                continue
-            if isinstance(value, property | staticmethod | classmethod) or inspect.isfunction(value):
-                yield attribute, vars(cls).get(attribute, value)
-
-
-def _signature(thing: Callable[..., object] | staticmethod[..., object] | classmethod[..., ..., object]) -> str:
-    inner = getattr(thing, "__func__", thing)
-    signature = inspect.signature(inner)
-    parameters = [each for each in signature.parameters.values() if each.name not in ("self", "cls")]
-    bare = [each.replace(annotation=inspect.Parameter.empty) for each in parameters]
-    return str(signature.replace(parameters=bare, return_annotation=inspect.Signature.empty))
-
-
-def _call(name: str, cls: type) -> Iterator[str]:
-    try:
-        text = f"{name}{_signature(cls)}"
-    except ValueError:
-        text = name
-    if len(text) <= 100:
+        text = each.name if each.annotation is each.empty else f"{each.name}: {each.annotation}"
+        default = each.default
+        if isinstance(default, enum.Enum):
+            text += f" = {type(default).__name__}.{default.name}"
+        elif default is not each.empty:
+            text += f" = {default!r}"
         yield text
-        return
-    yield f"{name}("
-    yield from (
-        f"    {each.replace(annotation=inspect.Parameter.empty)},"
-        for each in inspect.signature(cls).parameters.values()
-    )
-    yield ")"
 
 
 def _docstring(thing: object) -> Iterator[str]:
@@ -162,13 +137,6 @@ def _docstring(thing: object) -> Iterator[str]:
             yield textwrap.dedent(line) if section in ("Returns", "Yields") else f"  {line.strip()}".rstrip()
         else:
             yield line
-
-
-def _help(arguments: list[str]) -> list[str]:
-    command = [sys.executable, "-m", "unisono", *arguments, "--help"]
-    variables = env.snapshot() | {"COLUMNS": "100", "NO_COLOR": "1"}
-    output = subprocess.run(command, check=True, capture_output=True, text=True, env=variables, timeout=60).stdout
-    return output.rstrip().splitlines()
 
 
 PAGES: dict[str, Callable[[], str]] = {"environment.md": environment_page, "reference.md": reference_page}

@@ -29,7 +29,8 @@ def run(workers: int, report: Path) -> tuple[float, float]:
     """
     command = [*UNISONO, "run", "-n", str(workers), str(EXAMPLE), "--report", str(report)]
     print(f"\n$ unisono run -n {workers} {os.path.relpath(EXAMPLE)}", flush=True)
-    subprocess.run(command, check=True)
+    # TensorFlow's own remarks would hide the training.
+    subprocess.run(command, check=True, env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ})
     told = json.loads(report.read_text(encoding="utf-8"))
     return told["accuracy"], sum(told["epoch_seconds"][1:])
 

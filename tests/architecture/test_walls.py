@@ -14,10 +14,10 @@ FLOORS: dict[str, float] = {
     "unisono": 8,
     "unisono.__main__": 7.5,
     "unisono.cli": 7,
-    "unisono.training": 7,
-    "unisono.recovery": 6,
-    "unisono.observe": 6,
-    "unisono.strategies": 5,
+    "unisono.recovery": 7,
+    "unisono.observe": 7,
+    "unisono.strategies": 6,
+    "unisono.training": 5,
     "unisono.runtime": 4,
     "unisono.launch": 4,
     "unisono.control": 3,
@@ -135,11 +135,11 @@ def test_only_env_touches_the_environment() -> None:
         if house.module_of(path) == "unisono.env":
             continue
         for node in ast.walk(house.tree(path)):
-            touched = (isinstance(node, ast.Attribute) and node.attr in names) or (
-                isinstance(node, ast.ImportFrom) and node.module == "os" and names & {a.name for a in node.names}
-            )
-            if touched:
-                wrong.append(f"{path.relative_to(house.ROOT)}:{node.lineno}")
+            match node:
+                case ast.Attribute(value=ast.Name(id="os"), attr=name) if name in names:
+                    wrong.append(f"{path.relative_to(house.ROOT)}:{node.lineno}")
+                case ast.ImportFrom(module="os", names=aliases) if names & {alias.name for alias in aliases}:
+                    wrong.append(f"{path.relative_to(house.ROOT)}:{node.lineno}")
     assert not wrong, f"read variables through unisono.env: {wrong}"
 
 

@@ -1,0 +1,166 @@
+"""The documentation is complete, fresh and free of dead links, and its code runs."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import house
+import pytest
+import snippets
+
+import unisono
+from unisono import env, errors
+
+DOCS = house.ROOT / "docs"
+SCRIPTS = {
+    (page, block.backend): block
+    for page in snippets.pages()
+    for block in snippets.blocks(page)
+    if block.language == "python"
+}
+
+
+def test_generated_pages_are_fresh() -> None:
+    command = [sys.executable, str(DOCS / "generate.py"), "--check"]
+    output = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert output.returncode == 0, output.stdout + output.stderr
+
+
+def test_every_variable_is_on_its_page() -> None:
+    page = (DOCS / "environment.md").read_text(encoding="utf-8")
+    assert all(f"`{name}`" in page for name in env.VARIABLES)
+
+
+def test_every_exception_is_on_its_page() -> None:
+    page = (DOCS / "errors.md").read_text(encoding="utf-8")
+    names = [n for n, e in vars(errors).items() if isinstance(e, type) and issubclass(e, errors.UnisonoError)]
+    assert len(names) >= 8
+    assert not [name for name in names if f"`{name}`" not in page and f"{name}`" not in page]
+    assert not [n for n in re.findall(r"\b\w+Error\b", page) if n not in {*names, "RuntimeError", "ValueError"}]
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    page = (DOCS / "reference.md").read_text(encoding="utf-8")
+    names = [name for name in unisono.__all__ if not name.startswith("__")]
+    assert not [name for name in names if f"# `unisono.{name}`" not in page]
+
+
+@pytest.mark.parametrize("page", snippets.pages(), ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text)
+    local = [target for target in targets if "://" not in target]
+    assert not [target for target in local if not (page.parent / target).exists()]
+
+
+def test_variables_in_texts_exist() -> None:
+    for page in snippets.pages():
+        names = set(re.findall(r"\bUNISONO_[A-Z_]+\b", page.read_text(encoding="utf-8")))
+        assert names <= env.VARIABLES.keys(), page.name
+
+
+def test_every_python_block_is_a_script_that_some_test_runs() -> None:
+    marks = {block.mark for page in snippets.pages() for block in snippets.blocks(page)} - {""}
+    assert marks == {"ways to start"}
+    assert len(SCRIPTS) >= 7
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize(
+    ("page", "backend"), SCRIPTS, ids=lambda value: value.name if isinstance(value, Path) else value
+)
+def test_python_blocks_run(page: Path, backend: str, tmp_path: Path) -> None:
+    """All blocks of a page that name no backend run in their order in one process; the others by themselves."""
+    chosen = [b for b in snippets.blocks(page) if b.language == "python" and b.backend == backend]
+    script = tmp_path / f"{page.stem}.py"
+    # Blank lines keep the line numbers of the page, for tracebacks.
+    text = ""
+    for block in chosen:
+        text += "\n" * (block.line - 1 - text.count("\n")) + block.code
+    script.write_text(text, encoding="utf-8")
+    variables = {"KERAS_BACKEND": backend or "tensorflow"}
+    ended = run([sys.executable, str(script)], tmp_path, variables)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def run(command: list[str], folder: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "PYTHONPATH": str(house.PACKAGE.parent), **variables}
+    environ.pop("TF_CONFIG", None)
+    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=150)
+
+
+def ways_to_start() -> list[list[str]]:
+    """Returns the commands of the README, those that belong together in one list."""
+    (block,) = [b for b in snippets.blocks(house.ROOT / "README.md") if b.mark == "ways to start"]
+    groups = re.split(r"\n\n", block.code.strip())
+    return [[line for line in group.splitlines() if not line.startswith("#")] for group in groups]
+
+
+TRAIN = """
+import json, os, sys
+import keras, numpy as np, unisono
+
+x = np.arange(1, 5, dtype="float32").reshape(4, 1)
+strategy = unisono.MultiWorkerMirroredStrategy()
+with strategy.scope():
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")])
+    model.compile(keras.optimizers.SGD(0.01), "mse")
+history = model.fit(x, 2 * x, batch_size=4, shuffle=False, verbose=0)
+result = [strategy.rank, strategy.num_replicas_in_sync, history.history["loss"][0], float(model.get_weights()[0][0, 0])]
+with open(f"result-{strategy.rank}.json", "w") as file:
+    json.dump(result, file)
+"""
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("commands", ways_to_start(), ids=lambda commands: commands[0].split()[0].split("=")[0])
+def test_the_ways_to_start_work(commands: list[str], tmp_path: Path, free_ports: list[int]) -> None:
+    (tmp_path / "train.py").write_text(TRAIN, encoding="utf-8")
+    workers = 1 if commands == ["python train.py"] else 2
+    # The commands by name are those of this environment; ports that others may hold are exchanged.
+    environ = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(house.PACKAGE.parent),
+        "KERAS_BACKEND": "tensorflow",
+        "UNISONO_STARTUP_TIMEOUT": "60",
+    }
+    texts = [c.replace("12345", str(free_ports[0])).replace("23456", str(free_ports[1])) for c in commands]
+    if not (Path(sys.executable).parent / "unisono").exists():
+        texts = [re.sub(r"^unisono ", "python -m unisono ", text) for text in texts]
+    running = [
+        subprocess.Popen(
+            ["bash", "-c", text], cwd=tmp_path, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        for text in texts
+    ]
+    try:
+        outputs = [process.communicate(timeout=150)[0] for process in running]
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+    assert [process.returncode for process in running] == [0] * len(running), "\n".join(outputs)
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(tmp_path.glob("result-*.json"))]
+    assert [result[:2] for result in results] == [[rank, workers] for rank in range(workers)]
+    for result in results:
+        assert result[2:] == pytest.approx([30.0, 0.30], rel=1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name in unisono.__all__ if not name.startswith("__")])
+def test_public_names_say_what_they_take_and_give(name: str) -> None:
+    thing = getattr(unisono, name)
+    assert (thing.__doc__ or "").strip(), name
+    for path in house.files():
+        for node in ast.walk(house.tree(path)):
+            if isinstance(node, ast.ClassDef) and node.name == name:
+                for method in node.body:
+                    if isinstance(method, ast.FunctionDef) and not method.name.startswith("_"):
+                        assert ast.get_docstring(method), f"{name}.{method.name}"
+                        assert method.returns is not None, f"{name}.{method.name}"
