@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -37,6 +38,7 @@ class Belongings:
     pids: frozenset[int]
     listening: frozenset[tuple[str, int]]
     shared_memory: frozenset[str]
+    seconds_of_children: float
 
 
 def belongings() -> Belongings:
@@ -46,7 +48,14 @@ def belongings() -> Belongings:
         pids=frozenset(psutil.pids()),
         listening=frozenset(_listening()),
         shared_memory=frozenset(str(path) for path in Path("/dev/shm").glob("mpich*")),
+        seconds_of_children=_seconds_of_children(),
     )
+
+
+def _seconds_of_children() -> float:
+    """Returns the processor time of child processes that have ended: it grows if a test had some."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _listening() -> Iterator[tuple[str, int]]:
@@ -74,7 +83,12 @@ def _processes(before: Belongings) -> list[str]:
 
 
 def _shared_memory(before: Belongings) -> list[str]:
-    """Finds new files that no process uses; those of another job on this machine are in use."""
+    """Finds new files that no process uses, after a test that had child processes.
+
+    Those of another job on this machine are in use, unless that job is just being killed.
+    """
+    if _seconds_of_children() == before.seconds_of_children:
+        return []
     new = {str(path) for path in Path("/dev/shm").glob("mpich*")} - before.shared_memory
     for maps in Path("/proc").glob("[0-9]*/maps") if new else ():
         try:

@@ -75,10 +75,12 @@ def test_a_variable_is_found() -> None:
         assert kinds(before) == {"environment variables"}
 
 
-def test_shared_memory_is_found_unless_it_is_in_use() -> None:
+def test_shared_memory_is_found_after_a_test_with_child_processes() -> None:
     before = leaks.belongings()
     path = Path("/dev/shm", f"mpich_shm_test_of_leaks_{os.getpid()}")
     path.write_bytes(b"\0")
+    assert kinds(before) == set()
+    subprocess.run([sys.executable, "-c", ""], check=True)
     found = kinds(before)
     path.unlink()
     assert found == {"shared memory"}
