@@ -30,6 +30,9 @@ The cores of this machine are shared out among the workers, unless you set OMP_N
 MKL_NUM_THREADS, OPENBLAS_NUM_THREADS, TF_NUM_INTRAOP_THREADS or TF_NUM_INTEROP_THREADS.
 """
 
+_WITH_VALUE = ("-n", "--workers")
+"""Options of `unisono run` whose value is the next word."""
+
 _EXAMPLES = """\
 examples:
   unisono run -n 2 train.py        start train.py as two workers on this machine
@@ -61,14 +64,6 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument(
         "-n", "--workers", type=_at_least_one, required=True, metavar="N", help="how many workers to start"
     )
-    run.add_argument(
-        "-m",
-        nargs=argparse.REMAINDER,
-        dest="module",
-        metavar="MODULE",
-        help="run a module instead of a script, as `python -m` does",
-    )
-    run.add_argument("script", nargs=argparse.REMAINDER, metavar="SCRIPT", help="the script, then its own arguments")
     run.set_defaults(command=_run, parser=run)
     return top
 
@@ -82,16 +77,40 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    arguments = parser().parse_args(argv)
+    typed = sys.argv[1:] if argv is None else list(argv)
+    rest: list[str] = []
+    if typed[:1] == ["run"]:
+        own, rest = split(typed[1:])
+        typed = ["run", *own]
+    arguments = parser().parse_args(typed)
     try:
-        return int(arguments.command(arguments))
+        return int(arguments.command(arguments, rest))
     except ConfigurationError as error:
         print(f"unisono: {error}", file=sys.stderr)
         return 2
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    command = _command_line(arguments)
+def split(typed: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Returns the options of `unisono run`, and what is to be run with all that follows it.
+
+    `argparse` cannot do this: its remainder loses a "--" and takes options of the script for its own.
+
+    Args:
+        typed: What follows "run" on the command line.
+    """
+    position = 0
+    while position < len(typed):
+        word = typed[position]
+        if word == "--":
+            return list(typed[:position]), list(typed[position + 1 :])
+        if word.startswith("-m") or not word.startswith("-"):
+            break
+        position += 2 if word in _WITH_VALUE else 1
+    return list(typed[:position]), list(typed[position:])
+
+
+def _run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
+    command = _command_line(arguments.parser, rest)
     environ = env.snapshot()
     usable = cores.available()
     plans = plan.plan(arguments.workers, command, ports.free(arguments.workers), usable, environ)
@@ -105,22 +124,20 @@ def _run(arguments: argparse.Namespace) -> int:
     return processes.run(plans)
 
 
-def _command_line(arguments: argparse.Namespace) -> list[str]:
+def _command_line(run: argparse.ArgumentParser, rest: Sequence[str]) -> list[str]:
     """Returns the command line of each worker; ends with a usage error if there is nothing to run."""
-    if arguments.module is not None:
-        if not arguments.module:
-            arguments.parser.error("-m needs the name of a module.")
-        module, *own = arguments.module
+    if not rest:
+        run.error("say what to run, for example: unisono run -n 2 train.py")
+    if rest[0].startswith("-m"):
+        module = rest[0][2:] or (rest[1] if len(rest) > 1 else "")
+        if not module:
+            run.error("-m needs the name of a module.")
         top = module.partition(".")[0]
         if PathFinder.find_spec(top, [str(Path.cwd()), *sys.path]) is None:
             raise ConfigurationError(f"there is no module {top!r} to run, here ({Path.cwd()}) or installed.")
-        return [sys.executable, "-m", module, *own]
-    script, *own = arguments.script[1:] if arguments.script[:1] == ["--"] else arguments.script or [""]
-    if not script:
-        arguments.parser.error("say what to run, for example: unisono run -n 2 train.py")
-    if not Path(script).exists():
-        raise ConfigurationError(f"there is no file {script!r} to run, in {Path.cwd()}.")
-    return [sys.executable, script, *own]
+    elif not Path(rest[0]).exists():
+        raise ConfigurationError(f"there is no file {rest[0]!r} to run, in {Path.cwd()}.")
+    return [sys.executable, *rest]
 
 
 def _at_least_one(text: str) -> int:

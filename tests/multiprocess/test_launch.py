@@ -226,7 +226,6 @@ def test_exit_code_of_the_first_failure(script, tmp_path, how, code, said):
         f"""
         if rank == 1:
             {how}
-        await_file("never") if rank == 2 else None
         """
     )
     done = unisono("run", "-n", 2, "train.py", cwd=tmp_path)
@@ -358,6 +357,15 @@ def test_a_reader_that_has_seen_enough_ends_the_job(script, tmp_path):
     assert "Traceback" not in err
     assert "BrokenPipe" not in err
     assert all(map(gone, pids))
+
+
+def test_workers_that_all_end_at_once(capfd):
+    plans = [WorkerPlan(rank, ("/bin/sh", "-c", "echo out; echo err >&2"), {}, ()) for rank in range(4)]
+    for _ in range(5):
+        assert processes.run(plans) == 0
+        out, err = capfd.readouterr()
+        assert sorted(out.splitlines()) == [f"[worker {rank}] out" for rank in range(4)]
+        assert sorted(err.splitlines()) == [f"[worker {rank}] err" for rank in range(4)]
 
 
 def test_a_program_that_cannot_be_started_leaves_nothing(tmp_path):

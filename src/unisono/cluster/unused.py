@@ -9,7 +9,7 @@ from unisono.cluster.spec import Cluster
 
 _USE = "set TF_CONFIG in each process, or start with `mpiexec -n N` or `unisono run -n N`"
 
-_COUNTS: tuple[tuple[str, str], ...] = (
+COUNTS: tuple[tuple[str, str], ...] = (
     ("SLURM_STEP_NUM_TASKS", "srun"),
     ("SLURM_NTASKS", "Slurm"),
     ("WORLD_SIZE", "torchrun or a like launcher"),
@@ -19,7 +19,7 @@ _COUNTS: tuple[tuple[str, str], ...] = (
 )
 """Variables that hold a number of processes, and who sets them."""
 
-_LISTS: tuple[tuple[str, str], ...] = (
+LISTS: tuple[tuple[str, str], ...] = (
     ("SM_HOSTS", "SageMaker"),
     ("CLUSTER_SPEC", "Vertex AI"),
     ("TF_CLUSTER_DEF", "XLearning"),
@@ -41,8 +41,8 @@ def warnings(environ: Mapping[str, str], cluster: Cluster) -> list[str]:
         return []
     if cluster.size > 1:
         return _contradictions(environ, cluster)
-    promised = [(name, who, _count(environ.get(name, ""))) for name, who in _COUNTS]
-    promised += [(name, who, _listed(environ.get(name, ""))) for name, who in _LISTS]
+    promised = [(name, who, _count(environ.get(name, ""))) for name, who in COUNTS]
+    promised += [(name, who, _listed(environ.get(name, ""))) for name, who in LISTS]
     return [
         f"{name}={_short(environ[name])} says that {who} started {count} workers, but this process found no "
         f"cluster it can use ({cluster.source}) and trains ALONE: {count} processes would train {count} separate "

@@ -134,7 +134,8 @@ class _Supervisor:
         for key, _ in self._selector.select(seconds):
             if key.data is None:
                 self._wake()
-            else:
+            elif key.fileobj in self._selector.get_map():
+                # Still open: `_wake` may have read it to its end since.
                 self._guarded(self._read, key.data, key.fileobj)
 
     def _wake(self) -> None:
