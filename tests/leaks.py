@@ -43,13 +43,17 @@ class Belongings:
 
 def belongings() -> Belongings:
     return Belongings(
-        variables={name: text for name, text in os.environ.items() if not VARIABLES_OF_OTHERS.match(name)},
+        variables=_own_variables(),
         threads=frozenset(threading.enumerate()),
         pids=frozenset(psutil.pids()),
         listening=frozenset(_listening()),
         shared_memory=frozenset(str(path) for path in Path("/dev/shm").glob("mpich*")),
         seconds_of_children=_seconds_of_children(),
     )
+
+
+def _own_variables() -> dict[str, str]:
+    return {name: text for name, text in os.environ.items() if not VARIABLES_OF_OTHERS.match(name)}
 
 
 def _seconds_of_children() -> float:
@@ -100,7 +104,7 @@ def _shared_memory(before: Belongings) -> list[str]:
 
 
 def _variables(before: Belongings) -> list[str]:
-    after = belongings().variables
+    after = _own_variables()
     return sorted(n for n in before.variables.keys() | after.keys() if before.variables.get(n) != after.get(n))
 
 

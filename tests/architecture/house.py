@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ class Import:
     where: str
 
 
+@functools.cache
 def files() -> list[Path]:
     """Returns all Python files of the package."""
     return sorted(PACKAGE.rglob("*.py"))
@@ -42,6 +44,7 @@ def rooms() -> set[str]:
     return {module_of(path).split(".")[1] for path in files() if module_of(path) != "unisono"}
 
 
+@functools.cache
 def tree(path: Path) -> ast.Module:
     """Returns the parsed file."""
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
@@ -50,7 +53,7 @@ def tree(path: Path) -> ast.Module:
 def imports(path: Path) -> Iterator[Import]:
     """Finds all imports of a file, also those inside functions, for type checkers, and through importlib."""
     importer = module_of(path)
-    modules = {module_of(each) for each in files()}
+    modules = _modules()
     for node in ast.walk(tree(path)):
         where = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
         if isinstance(node, ast.Import):
@@ -67,6 +70,11 @@ def imports(path: Path) -> Iterator[Import]:
                     yield Import(importer, name, where)
 
 
+@functools.cache
+def _modules() -> set[str]:
+    return {module_of(each) for each in files()}
+
+
 def _name(node: ast.expr) -> str:
     match node:
         case ast.Name(id=name):
@@ -76,6 +84,7 @@ def _name(node: ast.expr) -> str:
     return ""
 
 
+@functools.cache
 def all_imports() -> list[Import]:
     """Returns the imports of all files."""
     return [each for path in files() for each in imports(path)]
