@@ -31,7 +31,7 @@ from unisono.control.client import Client
 from unisono.control.coordinator import Coordinator
 from unisono.control.meeting import Endpoint, meet, open_pmi
 from unisono.control.membership import Plan
-from unisono.control.messages import Failed
+from unisono.control.messages import Broken, Failed
 from unisono.control.progress import Progress
 from unisono.control.sockets import is_loopback
 from unisono.control.watch import ControlWatch
@@ -92,6 +92,7 @@ class Runtime:
         self._closed = False
         if line is not None:
             atexit.register(self._at_exit)
+            line.client.on_broken(self._stop_working)
 
     def report(self, step: int, phase: str) -> None:
         """Notes what this worker is doing; told to the others with the next heartbeat.
@@ -159,6 +160,12 @@ class Runtime:
                 self._line.coordinator.wait()
             self._line.coordinator.release()
 
+    def _stop_working(self, message: Broken) -> None:
+        """Ends work that could go on for a while without the one that is lost; called from the client's thread."""
+        assert self._line is not None
+        progress = self._line.progress
+        self._abandon(verdicts.broken(message, verdicts.where(progress.step, progress.phase).strip()))
+
     def _abandon(self, error: BaseException) -> None:
         if not isinstance(error, UnisonoError):
             text = f"This worker failed with {type(error).__name__}: {error}"
@@ -217,8 +224,9 @@ def _again(runtime: Runtime, cluster: Cluster) -> Runtime:
         )
     if runtime.cluster != cluster:
         raise ConfigurationError(
-            f"This process is {runtime.cluster.name_of(runtime.rank)} of {runtime.size} already, as {cluster.source} "
-            f"said when the first strategy was made; now it describes another cluster, of {cluster.size}.",
+            f"This process is {runtime.cluster.name_of(runtime.rank)} of {runtime.cluster.size} already, as "
+            f"{cluster.source} said when the first strategy was made; now it describes another cluster, of "
+            f"{cluster.size}.",
             remedy="set it before the first strategy is made, or restart the process.",
         )
     return runtime

@@ -30,7 +30,6 @@ class Client:
         chief: Name of the worker that runs the coordinator, for messages.
         progress: What to tell in heartbeats.
         silence_seconds: Silence of the coordinator after which it counts as lost.
-        on_broken: Called once, in the client's thread, with the first failure of the job.
     """
 
     def __init__(
@@ -39,14 +38,13 @@ class Client:
         chief: str,
         progress: Progress,
         silence_seconds: float,
-        on_broken: Callable[[Broken], None] = lambda broken: None,
     ) -> None:
         self._sock = endpoint.sock
         self._lines = endpoint.lines
         self._chief = chief
         self._progress = progress
         self._silence_seconds = silence_seconds
-        self._on_broken = on_broken
+        self._on_broken: Callable[[Broken], None] | None = None
         self._late: dict[str, Late] = {}
         self._broken: Broken | None = None
         self._ended: Ended | None = None
@@ -65,6 +63,14 @@ class Client:
     def broken(self) -> Broken | None:
         """The first failure of the job, once one is known."""
         return self._broken
+
+    def on_broken(self, call: Callable[[Broken], None]) -> None:
+        """Has `call` called once with the first failure of the job: now if it is known, else by the client's thread."""
+        with self._news:
+            self._on_broken = call
+            broken = self._broken
+        if broken is not None:
+            call(broken)
 
     @property
     def ended(self) -> bool:
@@ -204,6 +210,7 @@ class Client:
             if self._broken is not None:
                 return
             self._broken = broken
+            call = self._on_broken
             self._news.notify_all()
-        if not self._closing:
-            self._on_broken(broken)
+        if call is not None:
+            call(broken)

@@ -36,12 +36,8 @@ from unisono.control.messages import (
 )
 from unisono.control.roster import Roster, Worker
 
-QUIET_SECONDS = 10.0
-"""Silence after which a line is logged."""
-
-REPORT_SECONDS = 10.0
-"""Time between two lines about who is missing at start-up."""
-
+_QUIET_SECONDS = 10.0
+_REPORT_SECONDS = 10.0
 _LEAP_SECONDS = 5.0
 _GRACE_SECONDS = 5.0
 
@@ -72,6 +68,11 @@ class Plan:
     def size(self) -> int:
         """Number of workers."""
         return len(self.addresses)
+
+    @property
+    def quiet_seconds(self) -> float:
+        """Silence after which a line is logged."""
+        return min(_QUIET_SECONDS, self.silence_seconds / 2)
 
 
 class State(enum.Enum):
@@ -282,7 +283,7 @@ class Membership:
             self.state = State.OVER
             missing, more = self.roster.missing()
             return [CloseDoor(), *self._everyone(NotMet(missing, more, seconds))]
-        if now - self._reported >= REPORT_SECONDS:
+        if now - self._reported >= _REPORT_SECONDS:
             self._reported = now
             missing, more = self.roster.missing()
             return self._everyone(StillMissing(tuple(m.name for m in missing), more, seconds))
@@ -300,9 +301,9 @@ class Membership:
                 out += [*self._broken("silent", worker, message=text), Close(conn)]
                 self.roster.part(worker, "fell silent")
                 return out + self._stop_if_empty()
-            if (silent >= QUIET_SECONDS) != worker.quiet:
+            if (silent >= self.plan.quiet_seconds) != worker.quiet:
                 worker.quiet = not worker.quiet
-                listener = self.roster.listener(now - QUIET_SECONDS)
+                listener = self.roster.listener(now - self.plan.quiet_seconds)
                 if listener is not None:
                     out.append(Send(listener, Quiet(worker.name, silent if worker.quiet else 0.0)))
         return out

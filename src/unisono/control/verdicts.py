@@ -66,14 +66,14 @@ def refused(message: Refused) -> StartupError:
     return StartupError(message.message, remedy=message.remedy, rank=message.rank, phase="start-up")
 
 
-def broken(message: Broken, waiting_in: str = "") -> UnisonoError:
+def broken(message: Broken, doing: str = "") -> UnisonoError:
     """Returns the error that the first failure of the job is on the other workers.
 
     Args:
         message: What the coordinator said.
-        waiting_in: Operation in which this worker waited, or "".
+        doing: What this worker was doing, e.g. "in step 5", or "".
     """
-    here = f" This worker was waiting in {waiting_in}." if waiting_in else ""
+    here = f" This worker was {doing}." if doing else ""
     at = where(message.step, message.phase)
     fields = {
         "rank": message.rank,

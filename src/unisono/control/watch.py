@@ -55,7 +55,7 @@ class ControlWatch:
             raise self._timed_out(wait, late)
 
     def _broken(self, message: Broken, operation: str) -> UnisonoError:
-        return broken(message, operation + where(self._progress.step, self._progress.phase))
+        return broken(message, f"waiting in {operation}" + where(self._progress.step, self._progress.phase))
 
     def _raise_if_left(self, late: Late, operation: str) -> None:
         for worker in late.workers:

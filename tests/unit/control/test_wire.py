@@ -1,5 +1,6 @@
 """Messages come back from their bytes as they were, and nothing else is taken for a message."""
 
+import contextlib
 import dataclasses
 import typing
 
@@ -49,10 +50,8 @@ def test_garbage_is_rejected(data):
 def test_a_damaged_line_is_rejected_or_reads_as_a_message(message, data):
     line = bytearray(encode(message)[:-1])
     line[data.draw(st.integers(0, len(line) - 1))] = data.draw(st.integers(0, 255))
-    try:
+    with contextlib.suppress(WireError):
         assert isinstance(decode(bytes(line)), ALL)
-    except WireError:
-        pass
 
 
 @pytest.mark.parametrize(
@@ -101,9 +100,10 @@ def test_lines_are_found_wherever_the_stream_is_cut(sent, cuts):
 
 def test_a_line_without_end_is_rejected():
     lines = Lines()
+    for _ in range(MAX_LINE // 1024):
+        assert lines.feed(b"x" * 1024) == []
     with pytest.raises(WireError, match="longer"):
-        for _ in range(MAX_LINE // 1000 + 2):
-            lines.feed(b"x" * 1000)
+        lines.feed(b"x")
 
 
 @given(st.text(max_size=300), st.integers(20, 100))

@@ -1,0 +1,85 @@
+"""What the runtime decides without meeting anyone."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from unisono import runtime
+from unisono.cluster.spec import ALONE, Address, Cluster, Task
+from unisono.collectives.options import CommunicationImplementation, CommunicationOptions
+from unisono.errors import CollectiveTimeoutError, ConfigurationError, WorkerLostError
+
+OPTIONS = CommunicationOptions()
+TWO = Cluster((Task("worker", 0), Task("worker", 1)), (Address("a", 22), Address("b", 22)), 0, "TF_CONFIG")
+
+
+@pytest.mark.parametrize("cluster", [ALONE, dataclasses.replace(TWO, is_evaluator=True, bootstrap="none")])
+def test_alone(cluster):
+    job = runtime.connect(cluster, OPTIONS)
+    assert (job.rank, job.size, job.failure, job.closed) == (0, 1, None, False)
+    assert job.data.all_reduce(np.ones(3)).tolist() == [1, 1, 1]
+    job.report(3, "anything")
+    job.fail(ValueError("nobody to tell"))
+    assert not job.closed
+    job.close()
+    job.close()
+    assert job.closed
+
+
+def test_an_engine_that_is_not_there_is_refused():
+    with pytest.raises(ConfigurationError, match="NCCL"):
+        runtime.connect(ALONE, CommunicationOptions(implementation=CommunicationImplementation.NCCL))
+
+
+@pytest.fixture
+def live(monkeypatch):
+    """A job of this process, as if workers had met."""
+    job = runtime.connect(ALONE, OPTIONS)
+    job.cluster = TWO
+    monkeypatch.setattr(runtime, "_live", [job])
+    return job
+
+
+def test_a_second_strategy_gets_the_same_job(live):
+    assert runtime.connect(TWO, OPTIONS) is live
+
+
+def test_another_cluster_in_one_process_is_refused(live):
+    other = dataclasses.replace(TWO, addresses=(Address("a", 23), Address("b", 22)))
+    with pytest.raises(ConfigurationError, match=r"worker 0 \(a:22\) of 2 already, as TF_CONFIG said"):
+        runtime.connect(other, OPTIONS)
+
+
+def test_a_job_that_is_over_does_not_begin_again(live):
+    live.close()
+    with pytest.raises(ConfigurationError, match="start the script again"):
+        runtime.connect(TWO, OPTIONS)
+
+
+def test_what_others_are_told_of_an_error():
+    try:
+        raise ValueError("the picture in row 5 is broken")
+    except ValueError as error:
+        told = runtime._failed(error, 1, 5, "loading")
+    assert (told.kind, told.error_type, told.about, told.step, told.phase) == ("error", "ValueError", 1, 5, "loading")
+    assert told.message == "the picture in row 5 is broken"
+    assert "test_runtime.py" in told.trace and told.trace.endswith("row 5 is broken")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "about"),
+    [
+        (CollectiveTimeoutError("late", rank=2), "timeout", 2),
+        (WorkerLostError("left", rank=2), "left", 2),
+        (WorkerLostError("somebody"), "left", 1),
+    ],
+)
+def test_who_gives_up_waiting_speaks_of_the_other(error, kind, about):
+    told = runtime._failed(error, 1, 5, "")
+    assert (told.kind, told.about, told.trace) == (kind, about, "")
+
+
+def test_long_errors_are_cut():
+    told = runtime._failed(ValueError("x" * 100_000), 0, 0, "")
+    assert len(told.message) < 5000 and len(told.trace) < 5000
