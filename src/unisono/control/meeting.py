@@ -23,6 +23,7 @@ _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0
 _REPORT_SECONDS = 10.0
 _GRACE_SECONDS = 3.0
+_CHUNK = 64 * 1024
 _NOTES_SECONDS = 2.0
 
 
@@ -147,8 +148,8 @@ def _attempt(address: Address, hello: Hello, deadline: float, seconds: float) ->
         raise _NotYetError(
             f"the port is held by another program: what answers at {address} is no Unisono worker"
         ) from None
-    except OSError as error:
-        raise _NotYetError(f"the connection to {address} broke: {error}") from None
+    except OSError:
+        raise _NotYetError(_hung_up(address)) from None
     finally:
         if not done:
             sock.close()
@@ -175,6 +176,10 @@ def _connect(address: Address, deadline: float) -> tuple[socket.socket, Address]
             continue
         return sock, Address(host, address.port)
     raise _NotYetError(cause)
+
+
+def _hung_up(address: Address) -> str:
+    return f"{address} hung up: the port is held by another program, or its job has just ended"
 
 
 def _notes(message: NotMet) -> dict[int, str]:
@@ -215,17 +220,18 @@ def _converse(sock: socket.socket, peer: Address, address: Address, deadline: fl
         limit = deadline + _GRACE_SECONDS if accepted else min(first_answer, deadline)
         sock.settimeout(max(0.05, limit - time.monotonic()))
         try:
-            data = sock.recv(64 * 1024)
-        except TimeoutError:
+            data = sock.recv(_CHUNK)
+        except OSError:
+            # Either the time is over, or the other side is no longer there.
+            data = b""
+        if not data and time.monotonic() >= limit:
             if accepted:
-                raise not_met(NotMet((), 0, seconds), seconds) from None
-            raise _NotYetError(
-                f"{address} takes connections but does not answer: the port is held by another program"
-            ) from None
+                raise not_met(NotMet((), 0, seconds), seconds)
+            raise _NotYetError(f"{address} takes connections but does not answer: the port is held by another program")
         if not data:
             if accepted:
                 raise _NotYetError(f"the coordinator at {address} went away before all workers had come")
-            raise _NotYetError(f"{address} hung up: the port is held by another program, or its job has just ended")
+            raise _NotYetError(_hung_up(address))
         waiting += [decode(line) for line in lines.feed(data)]
         while waiting:
             message = waiting.pop(0)
