@@ -20,6 +20,7 @@ from unisono.collectives import mpi_start, patience
 from unisono.collectives.base import Collectives, ReduceOp, Watch
 from unisono.collectives.checks import check_in_place, check_plain, check_reducible, check_root
 from unisono.collectives.fate import Fate
+from unisono.collectives.ledger import Ledger
 from unisono.collectives.objects import all_gather_object
 from unisono.collectives.packing import pieces
 from unisono.errors import DivergenceError, UnisonoError, WorkerLostError
@@ -28,6 +29,9 @@ from unisono.errors import DivergenceError, UnisonoError, WorkerLostError
 _PIECE_BYTES = 16 << 20
 _NAME_SECONDS = 2.0
 _MAX_DIMS = 64
+
+# Numbers of the operations in the ledger; a reduction adds that of its operator.
+_GATHER, _BROADCAST, _BARRIER, _CLOSE, _REDUCE = range(5)
 
 
 def connect(watch: Watch, *, pmi: tuple[int, int, int] | None = None) -> MpiCollectives:
@@ -68,13 +72,16 @@ class MpiCollectives(Collectives):
         self._comm = comm
         self._name = name
         self._count = 0
+        self._ledger = Ledger()
         self._closed = False
 
     def all_reduce(self, array: np.ndarray, op: ReduceOp = ReduceOp.SUM) -> np.ndarray:
         """Combines the arrays of all workers in place."""
         check_reducible(array)
-        self._enter()
-        in_place, operation = self._shared.mpi.IN_PLACE, self._shared.operators[op.value, array.dtype.char == "?"]
+        dtype = array.dtype
+        number, operation = self._shared.operators[op.value, dtype.char == "?"]
+        self._enter("all_reduce", _REDUCE + number, array.size, dtype.num)
+        in_place = self._shared.mpi.IN_PLACE
         if array.nbytes <= _PIECE_BYTES:
             self._complete(self._comm.Iallreduce(in_place, array, operation), array, "all_reduce")
             return array
@@ -87,7 +94,7 @@ class MpiCollectives(Collectives):
     def all_gather(self, array: np.ndarray) -> list[np.ndarray]:
         """Brings every worker's array to every worker."""
         check_plain(array, "all_gather")
-        self._enter()
+        self._enter("all_gather", _GATHER)
         mpi = self._shared.mpi
         mine = np.zeros(_MAX_DIMS + 2, np.int64)
         mine[:2] = array.ndim, _dtype_code(array.dtype)
@@ -112,7 +119,7 @@ class MpiCollectives(Collectives):
         """Overwrites the array with that of the root."""
         check_in_place(array, "broadcast")
         check_root(root, self.size)
-        self._enter()
+        self._enter("broadcast", _BROADCAST, array.nbytes, root)
         flat = array.reshape(-1).view(np.uint8)
         for start, stop in pieces(flat.size, 1, _PIECE_BYTES):
             part = flat[start:stop]
@@ -121,7 +128,7 @@ class MpiCollectives(Collectives):
 
     def barrier(self) -> None:
         """Waits for all."""
-        self._enter()
+        self._enter("barrier", _BARRIER)
         self._complete(self._comm.Ibarrier(), None, "barrier")
 
     def channel(self, name: str) -> MpiCollectives:
@@ -142,19 +149,36 @@ class MpiCollectives(Collectives):
         if self._closed or self._shared.fate.is_over:
             return
         if self._name == "main":
-            self._enter()
+            self._enter("close", _CLOSE)
             self._complete(self._comm.Ibarrier(), None, "close")
             self._shared.finish()
         else:
             self._comm.Free()
         self._closed = True
 
-    def _enter(self) -> None:
+    def _enter(self, operation: str, *call: int) -> None:
+        """Begins an operation; `call` must be the same on all workers."""
         self._shared.fate.raise_if_over()
         if self._closed:
             raise UnisonoError(f"Channel {self._name!r} is closed.")
         self._count += 1
         self._shared.watch.arrived(self._name, self._count)
+        if self._ledger.note(call):
+            self._compare(operation)
+
+    def _compare(self, operation: str) -> None:
+        """Makes sure that all workers have called the same so far."""
+        mpi = self._shared.mpi
+        ends = np.array([self._ledger.digest, -self._ledger.digest], np.int64)
+        self._complete(self._comm.Iallreduce(mpi.IN_PLACE, ends, mpi.MAX), ends, operation)
+        if ends[0] != -ends[1]:
+            raise self._shared.fate.end(
+                DivergenceError(
+                    f"The workers called different operations on channel {self._name!r}, or brought arrays of "
+                    f"different sizes, dtypes or roots, in operation {self._count} ({operation}) or shortly before.",
+                    remedy="every worker must call the same operations in the same order.",
+                )
+            )
 
     def _complete(self, request: Any, memory: Any, operation: str) -> None:
         self._shared.complete(request, memory, operation, self._name)
@@ -231,16 +255,12 @@ class _Shared:
         )
 
 
-def _operators(mpi: Any) -> dict[tuple[str, bool], Any]:
-    """Returns MPI's operator for (value of a `ReduceOp`, whether the elements are bool)."""
-    return {
-        (ReduceOp.SUM.value, False): mpi.SUM,
-        (ReduceOp.MAX.value, False): mpi.MAX,
-        (ReduceOp.MIN.value, False): mpi.MIN,
-        (ReduceOp.SUM.value, True): mpi.LOR,
-        (ReduceOp.MAX.value, True): mpi.LOR,
-        (ReduceOp.MIN.value, True): mpi.LAND,
-    }
+def _operators(mpi: Any) -> dict[tuple[str, bool], tuple[int, Any]]:
+    """Returns a number and MPI's operator for (value of a `ReduceOp`, whether the elements are bool)."""
+    numbers = {(ReduceOp.SUM.value, False): (0, mpi.SUM), (ReduceOp.SUM.value, True): (0, mpi.LOR)}
+    numbers |= {(ReduceOp.MAX.value, False): (1, mpi.MAX), (ReduceOp.MAX.value, True): (1, mpi.LOR)}
+    numbers |= {(ReduceOp.MIN.value, False): (2, mpi.MIN), (ReduceOp.MIN.value, True): (2, mpi.LAND)}
+    return numbers
 
 
 def _dtype_code(dtype: np.dtype) -> int:
