@@ -183,7 +183,7 @@ def test_failure_of_one_stops_the_others_and_its_traceback_is_last(script, tmp_p
     assert lines[-1] == "ValueError: boom on worker 1"
     first = lines.index("Traceback (most recent call last):")
     assert lines[first - 1].startswith("[unisono] worker 1 failed with exit code 1, ")
-    assert any("worker 0 has 5 s to end by themselves" in line for line in lines), done.stderr
+    assert any("worker 0 has 5 s to end by itself" in line for line in lines), done.stderr
     assert gone(awaited(tmp_path / "ready0"))
 
 

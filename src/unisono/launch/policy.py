@@ -114,7 +114,7 @@ class Policy:
         if self.phase is not Phase.RUNNING or self.over:
             return []
         self.phase, self.until = Phase.LINGERING, now + self.linger
-        return [Say(f"{ending}; {self._others()} {self.linger:g} s to end by themselves.")]
+        return [Say(f"{ending}; {self._others()}.")]
 
     def interrupted(self, signum: int, now: float) -> list[Instruction]:
         """The launcher was told to end: politely the first time, at once the second.
@@ -151,7 +151,8 @@ class Policy:
         return f"worker{'s' if len(self.running) > 1 else ''} {', '.join(map(str, sorted(self.running)))}"
 
     def _others(self) -> str:
-        return f"{self._names()} {'have' if len(self.running) > 1 else 'has'}"
+        verb, selves = ("have", "themselves") if len(self.running) > 1 else ("has", "itself")
+        return f"{self._names()} {verb} {self.linger:g} s to end by {selves}"
 
 
 def signal_name(signum: int) -> str:
