@@ -161,6 +161,14 @@ class Backend(abc.ABC):
     def prepare(self, model: Any, train: Callable[..., Any], sample: tuple[Any, ...]) -> None:  # noqa: B027
         """Traces ahead of the first step where that is possible, so that an idle worker knows the updates."""
 
+    def spread_randomness(self, rank: int, from_chief: Callable[[Any], Any]) -> None:  # noqa: B027
+        """Lets the framework's own random numbers, where Keras uses them, differ between workers.
+
+        Args:
+            rank: This worker.
+            from_chief: Returns the chief's value on all workers.
+        """
+
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Compiles a pure function of tensors, where the framework compiles."""
         return function

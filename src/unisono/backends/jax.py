@@ -61,7 +61,7 @@ class JaxBackend(Backend):
 
         def step(state: Any, data: Any, weights: Tensor) -> tuple[Any, Any]:
             with scope.enter(weights):
-                logs, new = model.train_step(state, data)
+                logs, new = model.train_step(state, _tensors(data))
                 return logs, self._merge_moving(state, new, indices, scope)
 
         if model.run_eagerly or not model.jit_compile:
@@ -104,7 +104,7 @@ class JaxBackend(Backend):
     def test(self, model: Any, scope: StepScope) -> Callable[..., tuple[Any, Any]]:
         def step(state: Any, data: Any, weights: Tensor) -> tuple[Any, Any]:
             with scope.enter(weights):
-                return model.test_step(state, data)  # type: ignore[no-any-return]
+                return model.test_step(state, _tensors(data))  # type: ignore[no-any-return]
 
         if model.run_eagerly or not model.jit_compile:
             return step
@@ -112,7 +112,7 @@ class JaxBackend(Backend):
 
     def predict(self, model: Any) -> Callable[..., tuple[Any, Any]]:
         def step(state: Any, data: Any) -> tuple[Any, Any]:
-            outputs, non_trainable = model.predict_step(state, data)
+            outputs, non_trainable = model.predict_step(state, _tensors(data))
             return outputs, (state[0], non_trainable)
 
         if model.run_eagerly or not model.jit_compile:
@@ -134,6 +134,10 @@ def _no_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(host, shapes, *(jax.lax.stop_gradient(x) for x in operands), ordered=False)
 
     return call
+
+
+def _tensors(data: Any) -> Any:
+    return jax.tree.map(jnp.asarray, data)
 
 
 def _positions(variables: Sequence[Any], wanted: Sequence[Any]) -> list[int]:

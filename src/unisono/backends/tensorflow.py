@@ -116,9 +116,7 @@ class TensorFlowBackend(Backend):
                     self.exchange_gradients([], scope.share, scope)
                 return logs
 
-        if not model.run_eagerly:
-            step = tf.function(step, reduce_retracing=True, jit_compile=self._jit(model), autograph=False)
-        return _Stateful(step)
+        return self._stateful(step, model)
 
     def idle(self, model: Any, scope: StepScope, moving: Sequence[Any]) -> Callable[..., Any]:
         stock = is_stock_train_step(model)
@@ -153,15 +151,20 @@ class TensorFlowBackend(Backend):
             with scope.enter(weights):
                 return model.test_step(data)
 
-        if not model.run_eagerly:
-            step = tf.function(step, reduce_retracing=True, jit_compile=self._jit(model), autograph=False)
-        return _Stateful(step)
+        return self._stateful(step, model)
 
     def predict(self, model: Any) -> Callable[..., tuple[Any, Any]]:
-        step = model.predict_step
-        if not model.run_eagerly:
-            step = tf.function(step, reduce_retracing=True, jit_compile=bool(model.jit_compile), autograph=False)
+        if model.run_eagerly:
+            return lambda state, data: (model.predict_step(_tensors(data)), state)
+        step = tf.function(
+            model.predict_step, reduce_retracing=True, jit_compile=bool(model.jit_compile), autograph=False
+        )
         return lambda state, data: (step(data), state)
+
+    def _stateful(self, step: Callable[..., Any], model: Any) -> _Stateful:
+        if model.run_eagerly:
+            return _Stateful(lambda data, weights: step(_tensors(data), weights))
+        return _Stateful(tf.function(step, reduce_retracing=True, jit_compile=self._jit(model), autograph=False))
 
     def _jit(self, model: Any) -> bool:
         if not model.jit_compile or self.size == 1:
@@ -208,6 +211,10 @@ class _Stateful:
 
     def __call__(self, state: None, data: Any, weights: np.ndarray) -> tuple[Any, None]:
         return self.step(data, tf.constant(weights)), None
+
+
+def _tensors(data: Any) -> Any:
+    return tf.nest.map_structure(lambda a: None if a is None else tf.convert_to_tensor(a), data)
 
 
 def _any_batch(leaf: Any) -> Any:

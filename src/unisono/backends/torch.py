@@ -114,6 +114,11 @@ class TorchBackend(Backend):
 
     predict_function_for_keras = function_for_keras
 
+    def spread_randomness(self, rank: int, from_chief: Callable[[Any], Any]) -> None:
+        # Keras draws the masks of layers without a seed of their own from torch's generator.
+        drawn = int(torch.randint(2**62, ()).item())
+        torch.manual_seed(int(from_chief(drawn)) + rank)
+
     def to_tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array))
 

@@ -16,7 +16,10 @@ from unisono.training.hooks import Hooks, method
 from unisono.training.keras_private import build, wrap_losses
 from unisono.training.steps import Steps
 
-_adopted: weakref.WeakKeyDictionary[Any, Adoption] = weakref.WeakKeyDictionary()
+_ATTRIBUTE = "_unisono_adoption"
+
+_models: weakref.WeakSet[Any] = weakref.WeakSet()
+"""The models in charge of the active strategy, for as long as they live."""
 
 
 class Adoption:
@@ -84,7 +87,8 @@ class Adoption:
         self._hooks.remove()
         if self._optimizer_hooks is not None:
             self._optimizer_hooks.remove()
-        _adopted.pop(self.model, None)
+        self.model.__dict__.pop(_ATTRIBUTE, None)
+        _models.discard(self.model)
 
     def _compile(self, *args: Any, **kwargs: Any) -> None:
         method(self.model, "compile")(*args, **kwargs)
@@ -120,21 +124,24 @@ class Adoption:
             return
         model = self.model
         if getattr(model, "compiled", False):
-            try:
-                build(model, sample)
-            except RuntimeError as problem:
-                # Keras on TensorFlow builds such a model in its first step; so do we.
-                log.logger.debug("the model is built in its first step: %s", problem)
-                self._build_by_tracing(sample)
+            self._build(sample)
             if self.runtime.size > 1:
                 wrap_losses(model, self._global_loss)
         self.steps.build(state.moving_variables(model) if self.runtime.size > 1 else [])
         if getattr(model, "compiled", False) and model.optimizer is not None:
             self.steps.prepare(sample)
 
-    def _build_by_tracing(self, sample: Any) -> None:
-        self.steps.build([])
-        self.steps.prepare(sample)
+    def _build(self, sample: Any) -> None:
+        self.steps.building = True
+        try:
+            build(self.model, sample)
+        except RuntimeError as problem:
+            # Keras on TensorFlow builds such a model in its first step; so do we.
+            log.logger.debug("the model is built in its first step: %s", problem)
+            self.steps.build([])
+            self.steps.prepare(sample)
+        finally:
+            self.steps.building = False
 
     def _global_loss(self, loss: Any) -> Any:
         if isinstance(loss, losses.GlobalLoss):
@@ -147,6 +154,8 @@ class Adoption:
     def share_state(self) -> None:
         """Gives all workers the chief's weights and optimizer state; a collective call."""
         state.broadcast_state(self.model, self.runtime.agreement, self.names)
+        if self.runtime.size > 1:
+            self.backend.spread_randomness(self.runtime.rank, self.agreement.from_chief)
 
     def describe(self, source: Source, what: str) -> None:
         """Says once how the workers share the data."""
@@ -156,14 +165,15 @@ class Adoption:
 
 def adopted(model: Any) -> Adoption | None:
     """Returns the adoption of a model, or None."""
-    return _adopted.get(model)
+    return vars(model).get(_ATTRIBUTE)
 
 
 def register(model: Any, adoption: Adoption) -> None:
-    """Remembers which models are in charge of a strategy, for as long as they live."""
-    _adopted[model] = adoption
+    """Remembers, in the model itself, that it is in charge of a strategy."""
+    model.__dict__[_ATTRIBUTE] = adoption
+    _models.add(model)
 
 
 def adoptions() -> Sequence[Adoption]:
     """Returns the adoptions of all living models."""
-    return list(_adopted.values())
+    return [adoption for adoption in map(adopted, list(_models)) if adoption is not None]

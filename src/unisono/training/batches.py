@@ -39,6 +39,7 @@ class Feed(DataAdapter):  # type: ignore[misc]
         agreement: Agrees on each step.
         activity: What the loop does, e.g. "fit".
         wants: Asked before each step: does this worker want logs after it, does it want to stop before it?
+        stopped: Called when all workers stop because one of them wanted to.
     """
 
     def __init__(
@@ -47,11 +48,13 @@ class Feed(DataAdapter):  # type: ignore[misc]
         agreement: StepAgreement,
         activity: str,
         wants: Callable[[], tuple[bool, bool]] = lambda: (False, False),
+        stopped: Callable[[], None] = lambda: None,
     ) -> None:
         self._source = source
         self._agreement = agreement
         self._activity = activity
         self._wants = wants
+        self._stopped = stopped
         self._step = 0
 
     def __iter__(self) -> Iterator[LocalBatch]:
@@ -60,6 +63,8 @@ class Feed(DataAdapter):  # type: ignore[misc]
             while True:
                 part = next(parts, None)
                 verdict = self._agree(part)
+                if verdict.stop:
+                    self._stopped()
                 if verdict.over or verdict.stop:
                     return
                 stand_in = part is None or part.data is None

@@ -33,8 +33,6 @@ class Loops:
     def __init__(self, adoption: Adoption) -> None:
         self._adoption = adoption
         self._depth = 0
-        self._reading = roles.Reading(always=False, progress=False)
-        self._stop_wish = False
 
     def functions(self) -> dict[str, Callable[..., Any]]:
         """Returns what stands over each method, by name."""
@@ -71,14 +69,14 @@ class Loops:
             mine = roles.for_worker(roles.flat(call.pop("callbacks", None)), adoption.is_chief)
             call["callbacks"] = [*mine, self._together(mine)]
             verbose = self._verbose(call)
-            self._reading = self._agree_reading(mine, "train", verbose)
+            reading = self._agree_reading(mine, "train", verbose)
             if validation is not None:
-                call["validation_data"] = self._validation(validation, call)
-            feed = Feed(source, adoption.agreement, "fit", self._wants)
+                call["validation_data"] = self._validation(validation, call, mine)
+            feed = Feed(source, adoption.agreement, "fit", lambda: (reading(), self._stop_wish()), self._stop)
             with self._quiet(mine):
                 return method(model, "fit")(x=feed, verbose=verbose, shuffle=False, **call)
 
-    def _validation(self, validation: Any, call: dict[str, Any]) -> Feed:
+    def _validation(self, validation: Any, call: dict[str, Any], callbacks: list[Any]) -> Feed:
         x, y, weights = keras.utils.unpack_x_y_sample_weight(validation)
         source = self._source(
             x,
@@ -88,7 +86,8 @@ class Loops:
             steps=call.get("validation_steps"),
         )
         self._adoption.describe(source, "validation data")
-        return Feed(source, self._adoption.agreement, "validation")
+        reading = self._agree_reading(callbacks, "test", verbose=0)
+        return Feed(source, self._adoption.agreement, "validation", lambda: (reading(), False))
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         """Stands over `Model.evaluate`."""
@@ -110,8 +109,8 @@ class Loops:
             adoption.steps.begin()
             mine = roles.for_worker(roles.flat(call.pop("callbacks", None)), adoption.is_chief)
             verbose = self._verbose(call)
-            self._reading = self._agree_reading(mine, "test", verbose)
-            feed = Feed(source, adoption.agreement, "evaluate", self._wants)
+            reading = self._agree_reading(mine, "test", verbose)
+            feed = Feed(source, adoption.agreement, "evaluate", lambda: (reading(), False))
             with self._quiet(mine):
                 return method(model, "evaluate")(x=feed, verbose=verbose, callbacks=mine, **call)
 
@@ -167,12 +166,12 @@ class Loops:
         asked = call.pop("verbose", "auto")
         return asked if self._adoption.is_chief else 0
 
-    def _wants(self) -> tuple[bool, bool]:
-        model = self._adoption.model
-        stop = bool(self._stop_wish)
-        if stop:
-            model.stop_training = True
-        return self._reading(), stop
+    def _stop_wish(self) -> bool:
+        wish, self._adoption.steps.stop_wish = self._adoption.steps.stop_wish, False
+        return wish
+
+    def _stop(self) -> None:
+        self._adoption.model.stop_training = True
 
     def _agree_reading(self, callbacks: list[Any], phase: str, verbose: Any) -> roles.Reading:
         always = self._adoption.agreement.any(roles.reads_batches(callbacks, phase))

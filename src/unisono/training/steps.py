@@ -52,6 +52,10 @@ class Steps:
         self.reader = MetricReader(model, channel, backend.compile)
         self.logs: dict[str, Any] = {}
         self.count = 0
+        self.building = False
+        """Whether Keras runs the model symbolically, to create its variables."""
+        self.stop_wish = False
+        """Whether something but a callback asked to stop; the next agreement makes it everybody's wish."""
         self._last: Any = {}
         self._last_share = 0.0
         self._names: list[str] | None = None
@@ -106,6 +110,9 @@ class Steps:
             self._after(batch, weights, state)
 
         self._each(batches, one)
+        if self.model.stop_training:
+            # Keras's loop would leave alone; callbacks come after this and agree by themselves.
+            self.model.stop_training, self.stop_wish = False, True
         return self.logs, state
 
     def test(self, state: Any, batches: Iterator[Any]) -> tuple[dict[str, Any], Any]:
@@ -170,6 +177,8 @@ class Steps:
         there; after the last step of a loop it makes them global.
         """
         original = method(self.model, "get_metrics_result")
+        if self.building:
+            return original()  # type: ignore[no-any-return]
         if not self.scope.active:
             self.logs.update(self.global_logs())
             return {name: value for name, value in self.logs.items() if name in self._metric_names}
