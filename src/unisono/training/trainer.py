@@ -68,7 +68,7 @@ class Trainer:
             if not inside:
                 adoption.compiled()
 
-        with _set_over("__new__", staticmethod(made)), _set_over("compile", compiled):
+        with _set_over(keras.Model, "__new__", staticmethod(made)), _set_over(_owner("compile"), "compile", compiled):
             yield
 
     def watch(self) -> None:
@@ -98,15 +98,17 @@ class Trainer:
             del keras.Model.fit
 
 
+def _owner(name: str) -> type:
+    """Returns the class that defines a method of all models: Keras compares its methods with those it defines."""
+    return next(c for c in keras.Model.__mro__ if name in vars(c))
+
+
 @contextlib.contextmanager
-def _set_over(name: str, function: Any) -> Iterator[None]:
-    """Sets an attribute of the class of all models for a while."""
-    own = keras.Model.__dict__.get(name)
-    setattr(keras.Model, name, function)
+def _set_over(owner: type, name: str, function: Any) -> Iterator[None]:
+    """Sets an attribute of a class for a while."""
+    own = vars(owner)[name]
+    setattr(owner, name, function)
     try:
         yield
     finally:
-        if own is None:
-            delattr(keras.Model, name)
-        else:
-            setattr(keras.Model, name, own)
+        setattr(owner, name, own)
