@@ -17,7 +17,7 @@ import numpy as np
 from mpi_worker import Patience, connect
 
 from unisono.collectives.base import Collectives
-from unisono.errors import UnisonoError, WorkerLostError
+from unisono.errors import StartupError, UnisonoError, WorkerLostError
 
 
 class Control(Patience):
@@ -117,6 +117,14 @@ def different_operations(channel: Collectives, other: Collectives) -> None:
     tell(first=caught(lambda: call(array)), array=sorted(set(array.tolist())))
 
 
+def adds_up(channel: Collectives, other: Collectives) -> None:
+    for size in (1000, 1_000_000):
+        array = channel.all_reduce(np.full(size, channel.rank + 1.0))
+        assert (array == 3.0).all()
+    tell(first={"error": None})
+    channel.close()
+
+
 def told_in_time(channel: Collectives, other: Collectives) -> None:
     """Worker 0 waits for 0.4 s; the watch hears of it."""
     watch.waits.clear()
@@ -131,10 +139,14 @@ def told_in_time(channel: Collectives, other: Collectives) -> None:
 
 
 def main(scene: str) -> None:
-    channel = connect(watch)
+    try:
+        channel = connect(watch)
+    except StartupError as error:
+        tell(first={"error": "StartupError", "text": str(error)})
+        return
     other = channel.channel("other")
     channel.barrier()
-    watch.armed = True
+    watch.armed = scene.startswith("killed") or scene == "raises"
     globals()[scene](channel, other)
 
 

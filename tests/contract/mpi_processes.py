@@ -16,7 +16,7 @@ from pathlib import Path
 
 from unisono.control.pmi import Space
 
-_MPI_VARIABLES = ("PMI_", "MPI", "FI_", "HYDRA", "HYDI")
+_LAUNCHER = ("PMI_", "MPIR_CVAR_CH4_NETMOD", "FI_PROVIDER", "HYDRA", "HYDI")
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class End:
 
 
 def environment() -> dict[str, str]:
-    kept = {name: text for name, text in os.environ.items() if not name.startswith(_MPI_VARIABLES)}
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(_LAUNCHER)}
     return {**kept, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "OMP_NUM_THREADS": "1"}
 
 

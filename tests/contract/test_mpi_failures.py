@@ -97,3 +97,20 @@ def test_the_watch_is_told_of_arrivals_and_waits() -> None:
     seconds = [seconds for _, seconds in first["waits"]]
     assert seconds == sorted(seconds)
     assert 3 <= len(seconds) <= 8
+
+
+FORBID = Path(__file__).parent / "forbid_memory_reads.py"
+
+
+def test_where_the_system_forbids_reading_a_peers_memory_the_sums_are_right() -> None:
+    for end in mpi_processes.plain(SHARED, FORBID, str(WORKER), "adds_up"):
+        assert end.returncode == 0, end.output
+        assert said(end)["first"]["error"] is None
+
+
+def test_sums_that_mpi_gets_wrong_in_silence_are_found_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's own setting makes MPI read memory although the system forbids it."""
+    monkeypatch.setenv("MPIR_CVAR_CH4_CMA_ENABLE", "1")
+    for end in mpi_processes.plain(SHARED, FORBID, str(WORKER), "adds_up"):
+        assert said(end)["first"]["error"] == "StartupError", end.output
+        assert "MPIR_CVAR_CH4_CMA_ENABLE=0" in said(end)["first"]["text"]

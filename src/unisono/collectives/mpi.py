@@ -1,8 +1,11 @@
 """The engine over MPI: mpi4py and MPICH.
 
 Blocking MPI calls cannot be left, so every operation is started, then polled (see `patience`), and the watch is
-asked while it lasts. Once an operation has failed, MPI's state is unknown: all channels refuse further calls, what
-was under way is abandoned but kept in memory (MPI may still write there), and MPI is not ended in good order.
+asked while it lasts. MPI reports few errors of such operations: a lost peer shows as one that never ends, and
+arrays of different sizes not at all (see `ledger`).
+
+Once an operation has failed, MPI's state is unknown: all channels refuse further calls, what was under way is
+abandoned but kept in memory (MPI may still write there), and MPI is not ended in good order.
 """
 
 from __future__ import annotations
@@ -23,12 +26,14 @@ from unisono.collectives.fate import Fate
 from unisono.collectives.ledger import Ledger
 from unisono.collectives.objects import all_gather_object
 from unisono.collectives.packing import pieces
-from unisono.errors import DivergenceError, UnisonoError, WorkerLostError
+from unisono.errors import DivergenceError, StartupError, UnisonoError, WorkerLostError
 
 # MPI's working memory is as large as the piece; larger pieces are not faster.
 _PIECE_BYTES = 16 << 20
 _NAME_SECONDS = 2.0
 _MAX_DIMS = 64
+# Enough to take the way of large messages: 128 KiB.
+_TRIED_ELEMENTS = 1 << 15
 
 # Numbers of the operations in the ledger; a reduction adds that of its operator.
 _GATHER, _BROADCAST, _BARRIER, _CLOSE, _REDUCE = range(5)
@@ -46,6 +51,7 @@ def connect(watch: Watch, *, pmi: tuple[int, int, int] | None = None) -> MpiColl
 
     Raises:
         ConfigurationError: If MPI cannot be used in this process any more.
+        StartupError: If MPI starts but moves wrong data.
     """
     mpi, owned = mpi_start.start(pmi, functools.partial(watch.waiting, "the start of MPI"))
     world = mpi.COMM_WORLD
@@ -57,6 +63,7 @@ def connect(watch: Watch, *, pmi: tuple[int, int, int] | None = None) -> MpiColl
         main = first.channel("main")
         hosts = all_gather_object(main, (socket.gethostname(), frozenset(os.sched_getaffinity(0))))
         shared.crowded = patience.is_crowded(hosts, main.rank)
+        _try_out(main)
     finally:
         mpi_start.remove_shared_names()
     return main
@@ -252,6 +259,20 @@ class _Shared:
             return self.fate.end(named)
         return self.fate.end(
             WorkerLostError(f"{operation} on channel {channel!r} failed: another worker is gone. MPI says: {problem}.")
+        )
+
+
+def _try_out(channel: Collectives) -> None:
+    """Adds up numbers whose sum is known, for MPI reports success when it was not allowed to read a peer's memory."""
+    total = channel.all_reduce(np.full(_TRIED_ELEMENTS, channel.rank + 1.0, np.float32))
+    expected = channel.size * (channel.size + 1) / 2
+    if not (total == expected).all():
+        raise StartupError(
+            f"MPI adds up wrongly between the workers: {total.min():g} to {total.max():g} instead of {expected:g}. "
+            "The system probably forbids it to read the memory of other workers.",
+            remedy="set MPIR_CVAR_CH4_CMA_ENABLE=0 on all workers.",
+            rank=channel.rank,
+            phase="start-up",
         )
 
 
