@@ -104,6 +104,11 @@ class Feed(DataAdapter):  # type: ignore[misc]
         """Not known to this adapter."""
         return None
 
+    @property
+    def builtin_prefetch(self) -> bool:
+        """Asked for by Keras before 3.14 on JAX: batches shall reach the step as they are, not as device arrays."""
+        return True
+
     def on_epoch_begin(self) -> None:
         """Passes on to the user's object."""
         self._source.on_epoch_begin()
