@@ -81,7 +81,7 @@ def rows(data: Any, where: str) -> int:
 
 
 def cut(data: Any, part: slice) -> Any:
-    """Returns some rows of a batch: views of NumPy arrays.
+    """Returns some rows of a batch: views of NumPy arrays, copies of read-only ones, which torch cannot take over.
 
     Ragged and sparse arrays are made dense, padded to the width of the whole batch, unless the backend is TensorFlow.
     """
@@ -95,7 +95,7 @@ def cut(data: Any, part: slice) -> Any:
             return tensorflow_tensors.cut(a, part)
         if kinds.is_scipy_sparse(a):
             return ScipyLeaf(a).take(part, part)
-        return a[part]
+        return a[part] if a.flags.writeable else a[part].copy()
 
     return keras.tree.map_structure(take, data)
 

@@ -57,12 +57,15 @@ class DenseLeaf:
         self._take: Callable[..., np.ndarray] | None = array.take if array.flags.c_contiguous else None
 
     def take(self, mine: Rows, batch: Rows) -> np.ndarray:
-        """Returns rows: a view for a slice, else a copy of just these rows."""
+        """Returns rows: a view for a slice of a writable array, else a copy of just these rows."""
         if type(mine) is slice or self._take is None:
             rows = self._array[mine]
         else:
             rows = self._take(mine, 0)
-        return rows if self._dtype is None else rows.astype(self._dtype)
+        if self._dtype is not None:
+            return rows.astype(self._dtype)
+        # Torch cannot take over memory it must not write to.
+        return rows if rows.flags.writeable else rows.copy()
 
     def split(self, at: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns two views."""

@@ -8,6 +8,8 @@ the chief would have seen alone, and a script that sets its seeds sees what it w
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import pickle
 import random
 import sys
 from collections.abc import Iterator
@@ -29,52 +31,99 @@ class SharedRandomness:
     def __init__(self, size: int, agreement: Agreement) -> None:
         self._size = size
         self._agreement = agreement
-        self._state: Any = None
+        self._python: Any = None
+        self._numpy: _NumpyStream | None = None
+        self._torch: Any = None
 
     def begin(self) -> None:
         """Agrees on the state if that has not happened; collective the first time."""
-        if self._size > 1 and self._state is None:
-            self._state = self._agreement.from_chief(_capture())
+        if self._size > 1 and self._numpy is None:
+            numpy = np.random.get_bit_generator(), np.random.get_state(legacy=False)  # type: ignore[attr-defined]
+            # Pickled here, as the chief needs copies of its own generators too.
+            chief = self._agreement.from_chief(pickle.dumps((random.getstate(), numpy, _torch_state())))
+            self._python, numpy, self._torch = pickle.loads(chief)
+            self._numpy = _NumpyStream(*numpy)
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
         """Runs a block with the shared stream in place of this process's own; collective the first time."""
-        if self._size == 1:
+        self.begin()
+        if self._numpy is None:
             yield
             return
-        self.begin()
-        own = _capture()
-        _restore(self._state)
+        python, torch = random.getstate(), _torch_state()
+        random.setstate(self._python)
+        _set_torch_state(self._torch)
         try:
-            yield
+            with self._numpy.in_place():
+                yield
         finally:
-            self._state = _capture()
-            _restore(own)
+            self._python, self._torch = random.getstate(), _torch_state()
+            random.setstate(python)
+            _set_torch_state(torch)
 
 
 @contextlib.contextmanager
 def preserved() -> Iterator[None]:
     """Undoes what a block does to the global random generators."""
-    own = _capture()
+    python, numpy, torch = random.getstate(), np.random.get_state(legacy=False), _torch_state()
     try:
         yield
     finally:
-        _restore(own)
+        random.setstate(python)
+        np.random.set_state(numpy)
+        _set_torch_state(torch)
 
 
-def _capture() -> tuple[Any, Any, Any]:
+class _NumpyStream:
+    """A stand-in for NumPy's global generator.
+
+    The generator is exchanged as an object: reading and writing its state would cost more than many a batch. What
+    the exchange forgets, the second normal number of a pair, is kept for the stand-in only.
+
+    Args:
+        generator: What the numbers come from.
+        state: `numpy.random.get_state(legacy=False)`, for that second number.
+    """
+
+    def __init__(self, generator: Any, state: dict[str, Any]) -> None:
+        self._generator = generator
+        self._pending = state if state["has_gauss"] else None
+
+    @contextlib.contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Runs a block with this stream as the global one."""
+        own = np.random.get_bit_generator()  # type: ignore[attr-defined]
+        np.random.set_bit_generator(self._generator)  # type: ignore[attr-defined]
+        if self._pending is not None:
+            np.random.set_state(self._pending)
+        before = self._position()
+        try:
+            yield
+        finally:
+            # A number left over, or left behind, shows in a generator that has moved.
+            if before is None or self._position() != before or self._pending is not None:
+                state = np.random.get_state(legacy=False)
+                self._pending = state if state["has_gauss"] else None
+            np.random.set_bit_generator(own)  # type: ignore[attr-defined]
+
+    def _position(self) -> bytes | None:
+        """Returns something that changes whenever a number is drawn; None if only asking the generator can tell."""
+        if not isinstance(self._generator, np.random.MT19937):
+            return None
+        return ctypes.string_at(self._generator.ctypes.state_address, _MT19937_BYTES)
+
+
+_MT19937_BYTES = 625 * 4
+"""624 words and a position."""
+
+
+def _torch_state() -> np.ndarray | None:
     torch = sys.modules.get("torch")
-    return (
-        random.getstate(),
-        np.random.get_state(legacy=False),
-        None if torch is None else torch.get_rng_state().numpy(),
-    )
+    return None if torch is None else torch.get_rng_state().numpy()
 
 
-def _restore(state: tuple[Any, Any, Any]) -> None:
-    python, numpy, torch_bytes = state
-    random.setstate(python)
-    np.random.set_state(numpy)
+def _set_torch_state(state: np.ndarray | None) -> None:
     torch = sys.modules.get("torch")
-    if torch is not None and torch_bytes is not None:
-        torch.set_rng_state(torch.from_numpy(np.array(torch_bytes)))
+    if torch is not None and state is not None:
+        torch.set_rng_state(torch.from_numpy(np.array(state)))

@@ -40,21 +40,38 @@ def test_a_fingerprint_of_much_data_looks_at_little_of_it():
     assert fingerprint(big) != fingerprint(big[::-1])
 
 
-def test_random_numbers_of_user_code_are_the_chiefs_and_its_own_stream_is_not_touched():
+def draw() -> list[float]:
+    """Draws an odd count of normal numbers, so that one of a pair is left over."""
+    return [random.random(), float(np.random.rand()), *np.random.randn(3).tolist(), random.gauss(0, 1)]
+
+
+def test_random_numbers_of_user_code_are_what_the_chief_would_draw_alone():
     def work(rank: int, size: int, agreement: Worker) -> Any:
         shared = SharedRandomness(size, agreement)
-        before = np.random.get_state()[1].tolist()
         drawn = []
-        for _ in range(2):
+        for k in range(4):
+            np.random.rand()  # draws of this process do not disturb the shared ones
             with shared():
-                drawn += [random.random(), float(np.random.rand())]
-        assert np.random.get_state()[1].tolist() == before
+                if k != 1:
+                    drawn += draw()
         return drawn
 
     random.seed(1000)
     np.random.seed(1000)
-    as_chief_alone = [random.random(), float(np.random.rand()), random.random(), float(np.random.rand())]
-    assert in_turn(3, work) == [as_chief_alone] * 3
+    np.random.rand()
+    alone = [*draw(), *draw(), *draw()]
+    assert in_turn(3, work) == [alone] * 3
+
+
+def test_a_processs_own_random_numbers_are_not_touched():
+    def work(rank: int, size: int, agreement: Worker) -> None:
+        shared = SharedRandomness(size, agreement)
+        before = random.getstate(), np.random.get_state()[1].tolist()
+        with shared():
+            draw()
+        assert (random.getstate(), np.random.get_state()[1].tolist()) == before
+
+    in_turn(2, work)
 
 
 def test_generators_that_differ_have_other_fingerprints():
