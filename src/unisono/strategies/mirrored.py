@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING
 from unisono import env, log
 from unisono.cluster.resolve import resolve
 from unisono.cluster.resolver import ClusterResolver
-from unisono.cluster.spec import Cluster
 from unisono.collectives.options import CommunicationOptions
-from unisono.errors import ConfigurationError
-from unisono.runtime import Runtime, connect
+from unisono.runtime import connect
 
 if TYPE_CHECKING:
     from unisono.training.trainer import Trainer
@@ -46,7 +44,9 @@ class MultiWorkerMirroredStrategy:
         cluster = resolve(env.snapshot(), cluster_resolver)
         log.set_up(cluster.rank, cluster.size)
         self._options = options
-        self._runtime = _connected(cluster, options)
+        if cluster.size > 1 and len(os.sched_getaffinity(0)) < _JAX_THREADS:
+            env.export({"PJRT_NPROC": str(_JAX_THREADS)}, overwrite=False)
+        self._runtime = connect(cluster, options)
         self._resolver = ClusterResolver(cluster)
 
     @property
@@ -105,26 +105,3 @@ class MultiWorkerMirroredStrategy:
                 "has. Set TF_CONFIG first, then make the strategy.",
                 log.logging.WARNING,
             )
-
-
-_active: tuple[Cluster, Runtime] | None = None
-"""The job this process has joined: a process can be in one only, so a second strategy shares it."""
-
-
-def _connected(cluster: Cluster, options: CommunicationOptions) -> Runtime:
-    global _active
-    if _active is not None:
-        known, runtime = _active
-        if known == cluster:
-            return runtime
-        if known.size > 1:
-            raise ConfigurationError(
-                f"This process is already worker {known.rank} of {known.size} (from {known.source}); it cannot join "
-                f"another cluster, of {cluster.size} (from {cluster.source}).",
-                remedy="use one strategy for the whole script, or start another process.",
-            )
-    if cluster.size > 1 and len(os.sched_getaffinity(0)) < _JAX_THREADS:
-        env.export({"PJRT_NPROC": str(_JAX_THREADS)}, overwrite=False)
-    runtime = connect(cluster, options)
-    _active = (cluster, runtime)
-    return runtime
