@@ -25,7 +25,7 @@ from typing import Any
 import psutil
 
 HERE = Path(__file__).resolve().parent
-START_SECONDS = 90.0
+START_SECONDS = 240.0
 CASE_SECONDS = 60.0
 LAST_WORDS_SECONDS = 8.0
 LONGEST_GROUP_SECONDS = 420.0
@@ -225,7 +225,7 @@ class _Start:
             self.killed.add(rank)
             if self.processes[rank].poll() is None:
                 os.killpg(self.processes[rank].pid, signal.SIGKILL)
-            self.processes[rank].wait(timeout=10)
+            self.processes[rank].wait(timeout=60)
             self.ended[rank] = time.monotonic() - self.started
 
     def leftovers(self, grace: float = 3.0) -> list[str]:
