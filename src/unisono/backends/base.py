@@ -161,6 +161,12 @@ class Backend(abc.ABC):
     def prepare(self, model: Any, train: Callable[..., Any], sample: tuple[Any, ...]) -> None:  # noqa: B027
         """Traces ahead of the first step where that is possible, so that an idle worker knows the updates."""
 
+    def settle(self, state: Any) -> None:  # noqa: B027
+        """Waits for the step that returned `state`, where steps run behind the caller's back.
+
+        A step that still exchanges and an agreement on the next one would fight for the interpreter lock.
+        """
+
     def spread_randomness(self, rank: int, from_chief: Callable[[Any], Any]) -> None:  # noqa: B027
         """Lets the framework's own random numbers, where Keras uses them, differ between workers.
 

@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import io_callback
 
 from unisono.backends.base import WIRE_DTYPE, Backend, StepScope, Tensor, group_by_dtype, is_stock_train_step
 
@@ -25,8 +24,7 @@ class JaxBackend(Backend):
         results: list[Tensor] = [None] * len(tensors)
         for dtype, positions in group_by_dtype(wire).items():
             parts = [jnp.reshape(tensors[i], -1).astype(dtype) for i in positions]
-            flat = jnp.concatenate(parts) if len(parts) > 1 else parts[0]
-            summed = self._ordered_sum(flat, weight, scope)
+            summed = self._ordered_sum(parts, weight, scope)
             offset = 0
             for i in positions:
                 size = math.prod(tensors[i].shape)
@@ -35,16 +33,25 @@ class JaxBackend(Backend):
                 offset += size
         return results
 
-    def _ordered_sum(self, flat: Tensor, weight: Tensor, scope: StepScope) -> Tensor:
+    def _ordered_sum(self, parts: Sequence[Tensor], weight: Tensor, scope: StepScope) -> Tensor:
         # XLA may run independent callbacks in any order and at once, and workers that exchange in different
         # orders wait for each other for ever: each exchange takes a value that the one before has made.
-        token = jnp.zeros((), jnp.float32) if scope.token is None else scope.token
-        shapes = (jax.ShapeDtypeStruct(flat.shape, flat.dtype), jax.ShapeDtypeStruct((), jnp.float32))
-        summed, scope.token = _no_gradient(io_callback)(self._host_sum, shapes, flat, weight, token)
+        # Weight and that value travel in the buffer, as every operand of a callback costs a transfer.
+        dtype = parts[0].dtype
+        token = jnp.zeros((), dtype) if scope.token is None else scope.token
+        tail = jnp.stack([jnp.asarray(weight, dtype), token.astype(dtype)])
+        # A sum has no derivative here; JAX asks all the same where it stands inside a loss.
+        flat = jax.lax.stop_gradient(jnp.concatenate([*parts, tail]))
+        # "Pure" as far as XLA may know: a callback with effects makes each call of the step leave JAX's fast
+        # dispatch, which costs more than a small step itself. Its result is used and its operand is new in each
+        # step, so it is neither dropped nor merged with another.
+        summed = jax.pure_callback(self._host_sum, jax.ShapeDtypeStruct(flat.shape, dtype), flat)
+        scope.token = summed[-1]
         return summed
 
-    def _host_sum(self, flat: Any, weight: Any, token: Any) -> tuple[np.ndarray, np.ndarray]:
-        return self.exchange(np.asarray(flat), float(weight)), np.float32(0)  # type: ignore[return-value]
+    def _host_sum(self, flat: Any) -> np.ndarray:
+        buffer = np.asarray(flat)
+        return self.exchange(buffer, float(buffer[-2]))
 
     def exchange_gradients(
         self, gradients: Sequence[Tensor | None], weight: Tensor, scope: StepScope
@@ -124,16 +131,11 @@ class JaxBackend(Backend):
 
     predict_function_for_keras = function_for_keras
 
+    def settle(self, state: Any) -> None:
+        jax.block_until_ready(next((leaf for leaves in state for leaf in leaves), None))
+
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return jax.jit(function)  # type: ignore[no-any-return]
-
-
-def _no_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
-    # A callback has no derivative; sums of weights inside the loss need none, but JAX asks all the same.
-    def call(host: Any, shapes: Any, *operands: Tensor) -> Any:
-        return function(host, shapes, *(jax.lax.stop_gradient(x) for x in operands), ordered=False)
-
-    return call
 
 
 def _tensors(data: Any) -> Any:

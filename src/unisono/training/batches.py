@@ -39,6 +39,7 @@ class Feed(DataAdapter):  # type: ignore[misc]
         agreement: Agrees on each step.
         activity: What the loop does, e.g. "fit".
         wants: Asked before each step: does this worker want logs after it, does it want to stop before it?
+        settle: Waits until the step before has ended; called when the next part of the data is at hand.
         stopped: Called when all workers stop because one of them wanted to.
     """
 
@@ -49,12 +50,14 @@ class Feed(DataAdapter):  # type: ignore[misc]
         activity: str,
         wants: Callable[[], tuple[bool, bool]] = lambda: (False, False),
         stopped: Callable[[], None] = lambda: None,
+        settle: Callable[[], None] = lambda: None,
     ) -> None:
         self._source = source
         self._agreement = agreement
         self._activity = activity
         self._wants = wants
         self._stopped = stopped
+        self._settle = settle
         self._step = 0
 
     def __iter__(self) -> Iterator[LocalBatch]:
@@ -62,6 +65,7 @@ class Feed(DataAdapter):  # type: ignore[misc]
         try:
             while True:
                 part = next(parts, None)
+                self._settle()
                 verdict = self._agree(part)
                 if verdict.stop:
                     self._stopped()

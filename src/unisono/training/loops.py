@@ -72,7 +72,7 @@ class Loops:
             reading = self._agree_reading(mine, "train", verbose)
             if validation is not None:
                 call["validation_data"] = self._validation(validation, call, mine)
-            feed = Feed(source, adoption.agreement, "fit", lambda: (reading(), self._stop_wish()), self._stop)
+            feed = self._feed(source, "fit", lambda: (reading(), self._stop_wish()))
             with self._quiet(mine):
                 return method(model, "fit")(x=feed, verbose=verbose, shuffle=False, **call)
 
@@ -87,7 +87,11 @@ class Loops:
         )
         self._adoption.describe(source, "validation data")
         reading = self._agree_reading(callbacks, "test", verbose=0)
-        return Feed(source, self._adoption.agreement, "validation", lambda: (reading(), False))
+        return self._feed(source, "validation", lambda: (reading(), False))
+
+    def _feed(self, source: Source, activity: str, wants: Callable[[], tuple[bool, bool]]) -> Feed:
+        adoption = self._adoption
+        return Feed(source, adoption.agreement, activity, wants, self._stop, adoption.steps.settle)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         """Stands over `Model.evaluate`."""
@@ -110,7 +114,7 @@ class Loops:
             mine = roles.for_worker(roles.flat(call.pop("callbacks", None)), adoption.is_chief)
             verbose = self._verbose(call)
             reading = self._agree_reading(mine, "test", verbose)
-            feed = Feed(source, adoption.agreement, "evaluate", lambda: (reading(), False))
+            feed = self._feed(source, "evaluate", lambda: (reading(), False))
             with self._quiet(mine):
                 return method(model, "evaluate")(x=feed, verbose=verbose, callbacks=mine, **call)
 
@@ -125,7 +129,7 @@ class Loops:
             self._build_for_predict(source.sample())
             mine = roles.for_worker(roles.flat(call.pop("callbacks", None)), adoption.is_chief)
             verbose = self._verbose(call)
-            feed = Feed(source, adoption.agreement, "predict")
+            feed = self._feed(source, "predict", lambda: (False, False))
             return method(model, "predict")(x=feed, verbose=verbose, callbacks=mine, **call)
 
     def _build_for_predict(self, sample: tuple[Any, ...]) -> None:

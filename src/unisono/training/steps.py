@@ -58,6 +58,7 @@ class Steps:
         """Whether something but a callback asked to stop; the next agreement makes it everybody's wish."""
         self._last: Any = {}
         self._last_share = 0.0
+        self._pending: Any = None
         self._names: list[str] | None = None
         self._metric_names: set[str] = set()
         self._built: dict[str, Callable[..., Any]] = {}
@@ -164,9 +165,16 @@ class Steps:
         part = Part(mine if local else None, local, total)
         return LocalBatch.of(mine, self.agreement.step(Statement(part, f"one batch, step {self.count}", True)))
 
+    def settle(self) -> None:
+        """Waits until the step before has ended."""
+        if self._pending is not None:
+            self.backend.settle(self._pending)
+            self._pending = None
+
     def _after(self, batch: LocalBatch, weights: np.ndarray, state: Any) -> None:
         self.count += 1
         self._last_share = float(weights[0])
+        self._pending = state
         if batch.verdict.want_logs:
             self.logs.update(self.global_logs(None if state is None else state[-1], often=True))
 
