@@ -76,6 +76,14 @@ VARIABLES: dict[str, Variable] = {
             owner="TensorFlow",
         ),
         Variable(
+            "FI_TCP_IFACE",
+            "text",
+            None,
+            "Network interface over which MPI connects machines. Unless the user has set it, it becomes the one that "
+            "leads to the addresses in the cluster description.",
+            owner="libfabric",
+        ),
+        Variable(
             "PMI_RANK",
             "int",
             None,

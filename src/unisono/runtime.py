@@ -26,7 +26,7 @@ from unisono.collectives.base import Collectives
 from unisono.collectives.loopback import Alone
 from unisono.collectives.objects import all_gather_object, broadcast_object
 from unisono.collectives.options import CommunicationOptions, require_engine
-from unisono.control import coordinator, identity, verdicts
+from unisono.control import coordinator, identity, interfaces, verdicts
 from unisono.control.client import Client
 from unisono.control.coordinator import Coordinator
 from unisono.control.meeting import Endpoint, meet, open_pmi
@@ -249,7 +249,7 @@ class _Start:
         self._silence = silence
         self._generation = int(env.read_number("UNISONO_GENERATION"))
         self._progress = Progress(phase="start-up")
-        self._watch = ControlWatch(cluster.rank, self._progress, timeout)
+        self._watch = ControlWatch(cluster.rank, self._progress, deadline.left)
         self._coordinator: Coordinator | None = None
 
     def from_addresses(self) -> Runtime:
@@ -269,6 +269,7 @@ class _Start:
             self._let_go()
             raise
         try:
+            self._choose_network()
             fd = open_pmi(endpoint, self._cluster.rank, self._deadline.left + 1.0)
             data = mpi.connect(self._watch, pmi=(fd, self._cluster.rank, self._cluster.size))
             return self._runtime(client, data)
@@ -292,7 +293,7 @@ class _Start:
         if data.rank == 0:
             self._coordinator = coordinator.start("localhost" if one_host else "", 0, self._plan())
             port = self._coordinator.port
-            addresses = [Address(host, port) for host in (["127.0.0.1"] if one_host else identity.own_hosts())]
+            addresses = [Address(host, port) for host in (["127.0.0.1"] if one_host else interfaces.own_hosts())]
         try:
             client = self._client(self._meet(broadcast_object(data, addresses)))
         except BaseException as error:
@@ -304,6 +305,13 @@ class _Start:
         except BaseException as error:
             self._give_up(client, error)
             raise
+
+    def _choose_network(self) -> None:
+        """Has MPI use the network that leads to the addresses of the workers, not any other this machine has."""
+        other = self._cluster.addresses[1 if self._cluster.rank == 0 else 0]
+        name = interfaces.towards(other.host)
+        if name is not None:
+            env.export({"FI_TCP_IFACE": name}, overwrite=False)
 
     def _plan(self) -> Plan:
         cluster = self._cluster
@@ -331,6 +339,7 @@ class _Start:
     def _runtime(self, client: Client, data: Collectives) -> Runtime:
         agreement = data.channel("agreement")
         self._progress.phase = "ready"
+        self._watch.timeout_seconds = self._timeout
         line = _Line(client, self._progress, self._coordinator)
         return Runtime(self._cluster, data, agreement, line, self._timeout)
 

@@ -137,7 +137,12 @@ def main() -> None:
     job = runtime.connect(cluster(rank, plan), CommunicationOptions())
     print(f"ready in {time.monotonic() - began:.3f}", flush=True)
     own = plan["do"] if isinstance(plan["do"], str) else plan["do"].get(str(rank), "meet")
-    globals()[own](job, plan)
+    try:
+        globals()[own](job, plan)
+    except Exception:
+        # The clock is the same for all processes of a machine.
+        print(f"raised at {time.monotonic()}", flush=True)
+        raise
     print("done", flush=True)
 
 

@@ -23,8 +23,11 @@ from worker_groups import free_ports
 import unisono
 
 HERE = Path(__file__).parent
-SOON = 3.0
-"""Seconds within which survivors must have ended, interpreter and all, on a busy machine; alone it takes 0.4."""
+SOON = 2.0
+"""Seconds within which survivors must have raised; on an idle machine it takes less than 0.1."""
+
+END = 10.0
+"""Seconds within which a process must have ended, Python and all, though others keep the machine busy."""
 
 LONGEST = 60.0
 
@@ -37,6 +40,17 @@ class End:
     out: str
     err: str
     at: float
+
+    @property
+    def complaints(self) -> str:
+        """What it wrote on standard error, but for lines about others whose start takes longer than ten seconds."""
+        lines = self.err.splitlines(keepends=True)
+        return "".join(line for line in lines if " to connect, since " not in line and "be reached yet" not in line)
+
+    @property
+    def raised(self) -> float:
+        """When it raised."""
+        return float(self.out.rpartition("raised at ")[2])
 
 
 class Party:
@@ -96,10 +110,21 @@ class Party:
     def pid(self, name: str) -> int:
         return self.processes[name].pid
 
-    def coordinator(self) -> psutil.Process:
-        (child,) = psutil.Process(self.pid("0")).children()
+    def coordinator(self, chief: str = "0") -> psutil.Process:
+        (child,) = psutil.Process(self.pid(chief)).children()
         assert "unisono.control.server" in child.cmdline()
         return child
+
+    def connected(self, count: int, chief: str = "0") -> None:
+        """Waits until so many workers have connected to the coordinator."""
+        deadline = time.monotonic() + LONGEST
+        while True:
+            with contextlib.suppress(ValueError):
+                found = self.coordinator(chief).net_connections(kind="tcp")
+                if sum(each.status == psutil.CONN_ESTABLISHED for each in found) >= count:
+                    return
+            assert time.monotonic() < deadline, self.text(chief, "err")
+            time.sleep(0.05)
 
     def ends(self, seconds: float = LONGEST) -> dict[str, End]:
         """Waits until all have ended."""
@@ -145,14 +170,14 @@ def only(end: End) -> str:
 def test_they_meet_work_and_end_without_a_word(party, size):
     party.start_all(size)
     for end in party.ends().values():
-        assert (end.code, end.err) == (0, ""), end
+        assert (end.code, end.complaints) == (0, ""), end
         assert end.out.endswith("done\n")
 
 
 def test_ipv6(party):
     party.addresses = [f"[::1]:{port}" for port in free_ports(2)]
     party.start_all(2)
-    assert {(end.code, end.err) for end in party.ends().values()} == {(0, "")}
+    assert {(end.code, end.complaints) for end in party.ends().values()} == {(0, "")}
 
 
 def test_they_meet_in_any_order(party):
@@ -160,7 +185,7 @@ def test_they_meet_in_any_order(party):
     party.start(1)
     time.sleep(1.0)
     party.start(0)
-    assert {(end.code, end.err) for end in party.ends().values()} == {(0, "")}
+    assert {(end.code, end.complaints) for end in party.ends().values()} == {(0, "")}
 
 
 def mpiexec() -> str:
@@ -172,7 +197,7 @@ def mpiexec() -> str:
 def test_under_mpiexec(party):
     party.start(-1, name="mpiexec", command=(mpiexec(), "-n", "3"))
     (end,) = party.ends().values()
-    assert (end.code, end.err) == (0, ""), end
+    assert (end.code, end.complaints) == (0, ""), end
     assert end.out.count("done") == 3
 
 
@@ -201,6 +226,22 @@ def test_a_chief_that_never_starts_is_named(party):
     end = party.ends()["1"]
     assert 2 <= end.at - party.began < 10
     assert f"could not reach worker 0 ({party.addresses[0]}) in 2 s: connection refused" in only(end)
+
+
+@env(UNISONO_STARTUP_TIMEOUT="15")
+def test_a_long_meeting_is_no_silence(party):
+    """After ten seconds those who met say whom they wait for, and one that knows no coordinator says that."""
+    party.addresses = [f"127.0.0.1:{port}" for port in free_ports(3)]
+    party.start(0)
+    party.start(1)
+    third = party.addresses[2]
+    party.addresses = [f"127.0.0.1:{port}" for port in free_ports(3)]
+    party.start(2)
+    ends = party.ends()
+    for name in "01":
+        assert f"[unisono worker {name}] waiting for worker 2 ({third}) to connect, since 1" in ends[name].err
+        assert f"worker 2 ({third}): it has never connected" in only(ends[name])
+    assert f"[unisono worker 2] worker 0 ({party.addresses[0]}) cannot be reached yet, after 1" in ends["2"].err
 
 
 @env(UNISONO_STARTUP_TIMEOUT="2")
@@ -275,27 +316,26 @@ def test_the_second_worker_of_one_rank_is_refused(party):
     party.addresses = [f"127.0.0.1:{port}" for port in free_ports(3)]
     party.start(0)
     party.start(1)
-    party.await_text("0", "", "out")
-    time.sleep(1.5)
+    party.connected(2)
     party.start(1, name="again")
     party.await_text("again", "already here", "err")
     party.start(2)
     ends = party.ends()
     assert f"process {party.pid('1')} on {socket.gethostname()}" in only(ends.pop("again"))
-    assert {(end.code, end.err) for end in ends.values()} == {(0, "")}
+    assert {(end.code, end.complaints) for end in ends.values()} == {(0, "")}
 
 
 def test_a_chief_started_again_finds_the_workers_that_waited(party):
     party.addresses = [f"127.0.0.1:{port}" for port in free_ports(3)]
     party.start(0, name="first")
     party.start(1)
-    time.sleep(2.0)
+    party.connected(2, "first")
     os.kill(party.pid("first"), signal.SIGKILL)
     party.start(0)
     party.start(2)
     ends = party.ends()
     assert ends.pop("first").code == -9
-    assert {(end.code, end.err) for end in ends.values()} == {(0, "")}
+    assert {(end.code, end.complaints) for end in ends.values()} == {(0, "")}
 
 
 @pytest.mark.parametrize(("size", "victim"), [(2, 1), (3, 2), (2, 0), (4, 0)])
@@ -309,7 +349,8 @@ def test_a_killed_worker_is_named_and_ends_the_others(party, size, victim):
     for end in ends.values():
         error = only(end)
         assert f"WorkerLostError: Worker {victim} ({party.addresses[victim]}) is lost" in error
-        assert end.at - killed < SOON
+        assert end.raised - killed < SOON
+        assert end.at - killed < END
 
 
 def test_a_killed_coordinator_ends_the_job_with_a_reason(party):
@@ -318,8 +359,9 @@ def test_a_killed_coordinator_ends_the_job_with_a_reason(party):
     coordinator, killed = party.coordinator(), time.monotonic()
     coordinator.kill()
     for end in party.ends().values():
-        assert f"The coordinator, which worker 0 ({party.addresses[0]}) runs, is lost" in only(end)
-        assert end.at - killed < SOON
+        error = only(end)
+        assert f"The coordinator, which worker 0 ({party.addresses[0]}) runs, is lost. Its connection ended" in error
+        assert end.raised - killed < SOON
 
 
 def test_all_killed_at_once_leave_no_coordinator(party):
@@ -329,7 +371,7 @@ def test_all_killed_at_once_leave_no_coordinator(party):
     for name in "012":
         os.kill(party.pid(name), signal.SIGKILL)
     party.ends()
-    coordinator.wait(SOON)
+    coordinator.wait(END)
 
 
 def test_ctrl_c_ends_all_and_the_coordinator(party):
@@ -340,7 +382,7 @@ def test_ctrl_c_ends_all_and_the_coordinator(party):
         os.killpg(party.pid(name), signal.SIGINT)
     for end in party.ends().values():
         assert end.code != 0 and ("KeyboardInterrupt" in end.err or "WorkerFailedError" in end.err), end
-    coordinator.wait(SOON)
+    coordinator.wait(END)
 
 
 def test_a_death_while_mpi_starts_is_named(party):
@@ -354,13 +396,13 @@ def test_a_death_while_mpi_starts_is_named(party):
 def test_a_child_process_does_not_hide_the_death_of_its_parent(party):
     party.start_all(2, {"0": "work", "1": "die_with_a_child"})
     ends = party.ends()
-    assert ends["0"].at - ends["1"].at < SOON
+    assert ends["0"].raised - ends["1"].at < SOON
     assert "Worker 1" in only(ends["0"])
 
 
 def test_a_child_that_ends_does_not_end_the_job(party):
     party.start_all(2, "fork_and_go_on")
-    assert {(end.code, end.err) for end in party.ends().values()} == {(0, "")}
+    assert {(end.code, end.complaints) for end in party.ends().values()} == {(0, "")}
 
 
 @env(UNISONO_SILENCE_TIMEOUT="4")
@@ -373,7 +415,7 @@ def test_a_silent_worker_is_named_then_lost(party):
     assert 1.0 < said - stopped < 4.0
     while party.processes["0"].poll() is None:
         time.sleep(0.05)
-    assert 3.0 < time.monotonic() - stopped < 4.0 + SOON
+    assert 3.0 < time.monotonic() - stopped < 4.0 + END
     os.kill(party.pid("1"), signal.SIGCONT)
     ends = party.ends()
     assert f"worker 1 ({party.addresses[1]}) has been silent for 2 s" in ends["0"].err
@@ -384,7 +426,7 @@ def test_a_silent_worker_is_named_then_lost(party):
 @env(UNISONO_SILENCE_TIMEOUT="30")
 def test_a_worker_that_holds_pythons_lock_for_a_while_is_not_lost(party):
     party.start_all(2, {"0": "compute_without_the_lock", "1": "compute_without_the_lock"}, seconds=3.0)
-    assert {(end.code, end.err) for end in party.ends().values()} == {(0, "")}
+    assert {(end.code, end.complaints) for end in party.ends().values()} == {(0, "")}
 
 
 @env(UNISONO_TIMEOUT="4")
@@ -424,15 +466,15 @@ def test_who_ends_early_is_named_by_those_who_wait(party):
 def test_a_worker_that_ends_late_is_waited_for(party, slow):
     party.start_all(2, {slow: "end_slowly"}, seconds=3.0)
     ends = party.ends()
-    assert {(end.code, end.err) for end in ends.values()} == {(0, "")}
-    assert abs(ends["0"].at - ends["1"].at) < SOON
+    assert {(end.code, end.complaints) for end in ends.values()} == {(0, "")}
+    assert abs(ends["0"].at - ends["1"].at) < 2.5
 
 
 @env(UNISONO_TIMEOUT="1")
 def test_nobody_waits_for_ever_for_a_late_end(party):
     party.start_all(2, {"0": "end_slowly"}, seconds=4.0)
     ends = party.ends()
-    assert {(end.code, end.err) for end in ends.values()} == {(0, "")}
+    assert {(end.code, end.complaints) for end in ends.values()} == {(0, "")}
     assert ends["0"].at - ends["1"].at > 1.5
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from unisono.control.meeting import Endpoint
 from unisono.control.messages import Beat, Broken, Bye, Ended, Failed, Late, Leaving, Message, Pulse, Quiet
 from unisono.control.progress import Progress
+from unisono.control.sockets import why_ended
 from unisono.control.wire import WireError, decode, encode
 from unisono.log import logger
 
@@ -48,6 +49,7 @@ class Client:
         self._late: dict[str, Late] = {}
         self._broken: Broken | None = None
         self._ended: Ended | None = None
+        self._send_error: OSError | None = None
         self._news = threading.Condition()
         self._sending = threading.Lock()
         self._closing = False
@@ -125,8 +127,9 @@ class Client:
             with self._sending:
                 self._sock.sendall(encode(message))
             return True
-        except OSError:
+        except OSError as error:
             # Half a line may have gone out. The reading thread sees the end of the connection, and says so.
+            self._send_error = self._send_error or error
             with contextlib.suppress(OSError):
                 self._sock.shutdown(socket.SHUT_RDWR)
             return False
@@ -156,7 +159,7 @@ class Client:
                     self._lost(reason)
                     return
             elif time.monotonic() - heard > self._silence_seconds:
-                self._lost(f"nothing was heard of it for {self._silence_seconds:.0f} s")
+                self._lost(f"Nothing was heard of it for {self._silence_seconds:.0f} s.")
                 return
 
     def _read(self) -> str:
@@ -164,15 +167,15 @@ class Client:
         try:
             data = self._sock.recv(_CHUNK)
             if not data:
-                return "its connection ended"
+                return why_ended(self._send_error)
             for line in self._lines.feed(data):
                 self._take(decode(line))
         except TimeoutError:
             return ""
         except OSError as error:
-            return f"its connection broke ({error.strerror or error})"
+            return why_ended(error)
         except WireError as error:
-            return f"it sent what it should not ({error})"
+            return f"It sent what it should not ({error})."
         return ""
 
     def _take(self, message: Message) -> None:
@@ -202,7 +205,7 @@ class Client:
     def _lost(self, reason: str) -> None:
         if self._closing or self._ended is not None:
             return
-        text = f"The coordinator, which {self._chief} runs, is lost: {reason}."
+        text = f"The coordinator, which {self._chief} runs, is lost. {reason}"
         self._break(Broken("coordinator", 0, self._chief, -1, "", "", text, ""))
 
     def _break(self, broken: Broken) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import platform
@@ -44,20 +43,6 @@ def versions() -> dict[str, str]:
         if hasattr(keras, "config"):
             found["Keras backend"] = str(keras.config.backend())
     return found
-
-
-def own_hosts() -> list[str]:
-    """Returns names and addresses under which other machines may reach this one, the likeliest first."""
-    name = socket.gethostname()
-    found = [name]
-    # No packet is sent: the kernel only says which of its addresses it would use.
-    for family, outside in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
-        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as sock:
-            sock.connect((outside, 9))
-            found.append(sock.getsockname()[0])
-    with contextlib.suppress(OSError):
-        found += [str(info[4][0]) for info in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)]
-    return list(dict.fromkeys(found))
 
 
 def place() -> str:

@@ -135,8 +135,8 @@ class Membership:
         if 0 <= rank < self.plan.size:
             self.roster.workers[rank].cause = cause
 
-    def dropped(self, conn: int, now: float) -> list[Instruction]:
-        """A connection has ended, from either side."""
+    def dropped(self, conn: int, now: float, why: str = "") -> list[Instruction]:
+        """A connection has ended, from either side; `why` is a sentence for the user."""
         worker = self.roster.of(conn)
         if worker is None:
             return []
@@ -145,8 +145,7 @@ class Membership:
             return self.orphaned() if worker.rank == 0 else []
         if worker.done or worker.left or self.state is not State.RUNNING:
             return self._end_if_all_left() + self._part_together() + self._stop_if_empty()
-        text = "Its connection ended without a word: the process has died."
-        return self._broken("lost", worker, message=text) + self._stop_if_empty()
+        return self._broken("lost", worker, message=why) + self._stop_if_empty()
 
     def orphaned(self) -> list[Instruction]:
         """The chief is gone before the workers have met; they will look for the next one."""
@@ -228,10 +227,12 @@ class Membership:
             return []
         about = self.roster.workers[failed.about] if 0 <= failed.about < self.plan.size else worker
         if failed.kind in ("timeout", "left"):
-            return self._broken(failed.kind, about, message=failed.message)
-        return self._broken(
-            "error", worker, failed.error_type, failed.message, failed.trace, step=failed.step, phase=failed.phase
-        )
+            out = self._broken(failed.kind, about, message=failed.message)
+        else:
+            out = self._broken(
+                "error", worker, failed.error_type, failed.message, failed.trace, step=failed.step, phase=failed.phase
+            )
+        return [each for each in out if not (isinstance(each, Send) and each.conn == worker.conn)]
 
     def _broken(
         self,

@@ -22,7 +22,7 @@ from unisono.control import pmi
 from unisono.control.instructions import Close, CloseDoor, Instruction, Send, Stop
 from unisono.control.membership import Membership, Plan, State
 from unisono.control.messages import Broken, Hello, Message, OpenPmi, Refused
-from unisono.control.sockets import keep_alive
+from unisono.control.sockets import keep_alive, why_ended
 from unisono.control.wire import Lines, OtherProtocolError, WireError, clip, decode, encode
 
 _TICK_SECONDS = 0.25
@@ -131,8 +131,9 @@ class Server:
             data = connection.sock.recv(_CHUNK)
         except BlockingIOError:
             return
-        except OSError:
-            data = b""
+        except OSError as error:
+            self._drop(connection, error)
+            return
         if not data:
             self._drop(connection)
             return
@@ -209,8 +210,8 @@ class Server:
             sent = connection.sock.send(connection.out) if connection.out else 0
         except BlockingIOError:
             sent = 0
-        except OSError:
-            self._drop(connection)
+        except OSError as error:
+            self._drop(connection, error)
             return
         del connection.out[:sent]
         if connection.closing and not connection.out:
@@ -224,13 +225,13 @@ class Server:
         connection.closing = True
         self._flush(connection)
 
-    def _drop(self, connection: _Connection) -> None:
+    def _drop(self, connection: _Connection, error: OSError | None = None) -> None:
         if self._connections.pop(connection.number, None) is None:
             return
         self._selector.unregister(connection.sock)
         connection.sock.close()
         if connection.kind == "worker":
-            self._do(self._membership.dropped(connection.number, time.monotonic()))
+            self._do(self._membership.dropped(connection.number, time.monotonic(), why_ended(error)))
 
     def _close_door(self) -> None:
         for door in self._doors:

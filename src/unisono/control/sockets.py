@@ -48,6 +48,17 @@ def _close_all() -> None:
         sock.close()
 
 
+def why_ended(error: OSError | None) -> str:
+    """Returns a sentence on why a connection ended.
+
+    Args:
+        error: What the system said; None if the other side closed it.
+    """
+    if error is None or isinstance(error, ConnectionError):
+        return "Its connection ended without a word: the process has died."
+    return f"Its machine does not answer any more ({error.strerror or error}): it is down, or the network is cut."
+
+
 def is_loopback(host: str) -> bool:
     """Whether a name or address means this machine only."""
     if host == "localhost":

@@ -66,6 +66,16 @@ def refused(message: Refused) -> StartupError:
     return StartupError(message.message, remedy=message.remedy, rank=message.rank, phase="start-up")
 
 
+def not_connected(operation: str, seconds: float) -> StartupError:
+    """Returns the error of a worker whose engine did not reach the others, though all of them are there."""
+    return StartupError(
+        f"All workers are here, but {operation} did not connect them within {seconds:.0f} s.",
+        remedy="open the ports between them in the firewall; if the machines have several networks, set FI_TCP_IFACE "
+        "to the interface that leads to the others, e.g. eth0.",
+        phase="start-up",
+    )
+
+
 def broken(message: Broken, doing: str = "") -> UnisonoError:
     """Returns the error that the first failure of the job is on the other workers.
 

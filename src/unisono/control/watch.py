@@ -5,7 +5,7 @@ from __future__ import annotations
 from unisono.control.client import Client
 from unisono.control.messages import Broken, Late, Wait
 from unisono.control.progress import Progress
-from unisono.control.verdicts import broken, ended_early, late_line, timed_out, where
+from unisono.control.verdicts import broken, ended_early, late_line, not_connected, timed_out, where
 from unisono.errors import UnisonoError
 from unisono.log import logger
 
@@ -22,14 +22,13 @@ class ControlWatch:
     Args:
         rank: This worker.
         progress: Where its state is written down.
-        timeout_seconds: Longest wait in one operation.
+        timeout_seconds: Longest wait in one operation; may be changed between operations.
     """
 
     def __init__(self, rank: int, progress: Progress, timeout_seconds: float) -> None:
         self._rank = rank
         self._progress = progress
-        self._timeout_seconds = timeout_seconds
-        self._tell_seconds = min(_TELL_SECONDS, timeout_seconds / 2)
+        self.timeout_seconds = timeout_seconds
         self._told: dict[str, tuple[tuple[object, ...], float]] = {}
         self.client: Client | None = None
 
@@ -49,9 +48,9 @@ class ControlWatch:
         if late is not None:
             if client is not None and not client.ended:
                 self._raise_if_left(late, operation)
-            if seconds >= self._tell_seconds:
+            if seconds >= min(_TELL_SECONDS, self.timeout_seconds / 2):
                 self._tell(late, wait)
-        if seconds >= self._timeout_seconds:
+        if seconds >= self.timeout_seconds:
             raise self._timed_out(wait, late)
 
     def _broken(self, message: Broken, operation: str) -> UnisonoError:
@@ -66,11 +65,13 @@ class ControlWatch:
         # Another line only if others are late than was said, and not more often than the first.
         who = (wait.channel, wait.count, *(worker.rank for worker in late.workers))
         told, at = self._told.get(wait.channel, ((), 0.0))
-        if who != told and (who[:2] != told[:2] or wait.seconds - at >= self._tell_seconds):
+        if who != told and (who[:2] != told[:2] or wait.seconds - at >= _TELL_SECONDS):
             self._told[wait.channel] = (who, wait.seconds)
             logger.warning(late_line(late, wait.operation, wait.seconds))
 
     def _timed_out(self, wait: Wait, late: Late | None) -> UnisonoError:
+        if wait.count == 0:
+            return not_connected(wait.operation, wait.seconds)
         client = self.client
         if late is None and client is not None:
             client.wait_for_news(

@@ -8,7 +8,7 @@ import pytest
 from unisono.control.messages import Broken, Late, LateWorker, Wait
 from unisono.control.progress import Progress
 from unisono.control.watch import ControlWatch
-from unisono.errors import CollectiveTimeoutError, WorkerFailedError, WorkerLostError
+from unisono.errors import CollectiveTimeoutError, StartupError, WorkerFailedError, WorkerLostError
 
 
 class Told:
@@ -163,3 +163,11 @@ def test_each_thread_waits_in_its_own_channel():
     thread.join()
     assert progress.waiting("barrier", 1.0) == Wait("agreement", 7, "barrier", 1.0)
     assert {wait.channel for wait in progress.waits()} == {"agreement", "main"}
+
+
+def test_an_engine_that_does_not_connect_is_a_matter_of_networks():
+    starting = ControlWatch(0, Progress(), 30.0)
+    starting.client = Told()
+    starting.waiting("the start of MPI", 29.0)
+    with pytest.raises(StartupError, match=r"the start of MPI did not connect them within 30 s.\n.*FI_TCP_IFACE"):
+        starting.waiting("the start of MPI", 30.0)
