@@ -14,7 +14,6 @@ warnings.simplefilter("error")
 warnings.filterwarnings("ignore", message=".*multi-threaded.*fork")   # Python 3.12 and later
 from minutes import in_turn
 from unisono.data.select import make_source
-import tensorflow as tf
 
 backend = sys.argv[1]
 assert keras.backend.backend() == backend
@@ -25,6 +24,39 @@ def rows(build, size=3, **options):
         source.sample()
         return [list(source.epoch()) for _ in range(1)][0]
     return [p.data[0] for parts in zip(*in_turn(size, work)) for p in parts if p.data]
+
+class Batches(keras.utils.PyDataset):
+    def __len__(self):
+        return 4
+    def __getitem__(self, k):
+        return np.full((4, 1), k), np.full((4,), k)
+
+if backend == "torch":   # forked processes: not beside the threads of JAX or TensorFlow
+    import multiprocessing, torch
+    from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+    def ids(parts):
+        return [int(i) for p in parts for i in p[:, 0]]
+
+    parts = rows(lambda: dict(x=Batches(workers=2, use_multiprocessing=True)), size=2)
+    assert ids(parts) == [0] * 4 + [1] * 4 + [2] * 4 + [3] * 4, ids(parts)
+
+    column = torch.arange(11.0)[:, None]
+    doubled = lambda examples: torch.stack([2 * e[0] for e in examples])
+    for persistent in (False, True):
+        options = dict(batch_size=4, num_workers=1, collate_fn=doubled, drop_last=True, persistent_workers=persistent)
+        parts = rows(lambda: dict(x=DataLoader(TensorDataset(column), **options)), size=2)
+        assert ids(parts) == [2 * i for i in range(8)], ids(parts)
+
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return (column[i] for i in torch.randperm(11).tolist())
+
+    parts = rows(lambda: dict(x=DataLoader(Stream(), batch_size=4, num_workers=1)), size=2)
+    assert sorted(ids(parts)) == list(range(11)) != ids(parts), ids(parts)
+    import gc; gc.collect()
+    assert not multiprocessing.active_children()
+import tensorflow as tf
 
 def dense(a):
     if isinstance(a, tf.SparseTensor):
@@ -57,41 +89,11 @@ for x in (ragged, sparse):
 keras.config.set_floatx("float64")
 assert rows(lambda: dict(x=np.ones((4, 1), "float32")))[0].dtype == "float64"
 
-class Batches(keras.utils.PyDataset):
-    def __len__(self):
-        return 4
-    def __getitem__(self, k):
-        return np.full((4, 1), k), np.full((4,), k)
-
-if backend == "torch":   # forked processes: not beside JAX's threads
-    import multiprocessing, torch
-    from torch.utils.data import DataLoader, IterableDataset, TensorDataset
-
-    def ids(parts):
-        return [int(i) for p in parts for i in p[:, 0]]
-
-    parts = rows(lambda: dict(x=Batches(workers=2, use_multiprocessing=True)), size=2)
-    assert ids(parts) == [0] * 4 + [1] * 4 + [2] * 4 + [3] * 4, ids(parts)
-
-    column = torch.arange(11.0)[:, None]
-    doubled = lambda examples: torch.stack([2 * e[0] for e in examples])
-    for persistent in (False, True):
-        options = dict(batch_size=4, num_workers=1, collate_fn=doubled, drop_last=True, persistent_workers=persistent)
-        parts = rows(lambda: dict(x=DataLoader(TensorDataset(column), **options)), size=2)
-        assert ids(parts) == [2 * i for i in range(8)], ids(parts)
-
-    class Stream(IterableDataset):
-        def __iter__(self):
-            return (column[i] for i in torch.randperm(11).tolist())
-
-    parts = rows(lambda: dict(x=DataLoader(Stream(), batch_size=4, num_workers=1)), size=2)
-    assert sorted(ids(parts)) == list(range(11)) != ids(parts), ids(parts)
-    import gc; gc.collect()
-    assert not multiprocessing.active_children()
 print("done")
 """
 
 
+@pytest.mark.timeout(400)  # a fresh process imports up to three frameworks
 @pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
 def test_inputs_on_each_backend(backend: str) -> None:
     environment = {
@@ -101,6 +103,6 @@ def test_inputs_on_each_backend(backend: str) -> None:
         "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
     }
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, backend], env=environment, capture_output=True, text=True, timeout=150
+        [sys.executable, "-c", SCRIPT, backend], env=environment, capture_output=True, text=True, timeout=360
     )
     assert done.returncode == 0 and done.stdout.strip() == "done", done.stderr[-3000:]
