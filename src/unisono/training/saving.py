@@ -5,6 +5,8 @@ Saving contains no collective: `model.save` on all workers and `if strategy.is_c
 
 from __future__ import annotations
 
+import inspect
+import logging
 import os
 import shutil
 import tempfile
@@ -29,17 +31,18 @@ def _writer(model: Any, name: str, is_chief: bool) -> Callable[..., Any]:
     def write(filepath: Any, *args: Any, **kwargs: Any) -> Any:
         original = method(model, name)
         if not is_chief:
-            log.once(f"write {name}", f"model.{name}: the chief writes the file", log.logging.DEBUG)
+            log.once(f"write {name}", f"model.{name}: the chief writes the file", logging.DEBUG)
             return None
-        if _asks_first(filepath, kwargs) or not _is_local(filepath):
+        if not _is_local(filepath) or _asks_first(original, filepath, args, kwargs):
             return original(filepath, *args, **kwargs)
         return atomically(Path(filepath), lambda path: original(str(path), *args, **kwargs))
 
     return write
 
 
-def _asks_first(filepath: Any, kwargs: dict[str, Any]) -> bool:
-    return not kwargs.get("overwrite", True) and os.path.exists(filepath)
+def _asks_first(write: Callable[..., Any], filepath: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    given = inspect.signature(write).bind_partial(filepath, *args, **kwargs).arguments
+    return not given.get("overwrite", True) and os.path.exists(filepath)
 
 
 def _is_local(filepath: Any) -> bool:
@@ -48,6 +51,9 @@ def _is_local(filepath: Any) -> bool:
 
 def atomically(path: Path, write: Callable[[Path], Any]) -> Any:
     """Writes a file or folder under a temporary name beside `path`, then renames it.
+
+    Where a folder of that name holds other things beside what is written, they stay, and what is written is moved in
+    piece by piece: each file is whole, but the folder is for a moment a mixture.
 
     Args:
         path: Where it shall appear; its ending is kept for the temporary name, as writers look at it.
@@ -61,7 +67,8 @@ def atomically(path: Path, write: Callable[[Path], Any]) -> Any:
     folder = Path(tempfile.mkdtemp(prefix=".unisono-", dir=path.parent))
     try:
         result = write(folder / path.name)
-        for written in sorted(folder.iterdir()):
+        # What it was asked for last: an index of several files appears when they are there.
+        for written in sorted(folder.iterdir(), key=lambda found: (found.name == path.name, found.name)):
             _settle(written)
             _replace(written, path.parent / written.name)
         _sync(path.parent)
@@ -71,16 +78,30 @@ def atomically(path: Path, write: Callable[[Path], Any]) -> Any:
 
 
 def _replace(written: Path, target: Path) -> None:
-    if target.is_dir():
-        # A folder cannot be renamed over another that is not empty.
-        old = written.parent / f"{target.name}.old"
-        target.rename(old)
-    written.rename(target)
+    if not (written.is_dir() and target.is_dir()):
+        written.rename(target)
+    elif {entry.name for entry in target.iterdir()} <= {entry.name for entry in written.iterdir()}:
+        _exchange(written, target)
+    else:
+        for entry in sorted(written.iterdir()):
+            _replace(entry, target / entry.name)
+        _sync(target)
+
+
+def _exchange(written: Path, target: Path) -> None:
+    # A folder cannot be renamed over another that is not empty.
+    old = written.parent / f"{target.name}.old"
+    target.rename(old)
+    try:
+        written.rename(target)
+    except OSError:
+        old.rename(target)
+        raise
 
 
 def _settle(path: Path) -> None:
-    for file in [p for p in path.rglob("*") if p.is_file()] if path.is_dir() else [path]:
-        _sync(file)
+    for found in [*path.rglob("*"), path]:
+        _sync(found)
 
 
 def _sync(path: Path) -> None:
