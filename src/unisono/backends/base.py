@@ -7,13 +7,19 @@ handed to it.
 
 Step functions share one signature on all backends:
 
-    train(state, data, weights) -> (logs, state)
-    idle(state, data, weights)  -> state             the same update by a worker without data; `data` is a stand-in
-    test(state, data, weights)  -> (logs, state)
-    predict(state, data)        -> (outputs, state)
+    train(state, data, weights)      -> (logs, state)
+    test(state, data, weights)       -> (logs, state)
+    idle_train(state, data, weights) -> state             what a worker without data does while others train
+    idle_test(state, data, weights)  -> state             or test; `data` is a stand-in
+    predict(state, data)             -> (outputs, state)
 
 `state` is what Keras's trainer of the backend passes around: a tuple of lists of arrays on JAX, None elsewhere.
-`weights` is a float32 array of shape (2,): this worker's share of the global batch, and its inverse.
+`weights` is a float32 array of shape (3,): this worker's share of the global batch, its inverse, and 1; all 0 for a
+worker without data.
+
+A worker without data makes the same update as the others, with no gradients of its own and no forward pass. Only
+where others exchange inside the forward pass (a loss divided by the sum of weights), or where this worker has not
+yet seen how a step goes, it runs the whole step on the stand-in, weighted 0, and takes its metrics back.
 """
 
 from __future__ import annotations
@@ -53,25 +59,42 @@ class StepScope:
     """Scalar: examples of this worker over examples of the global batch."""
     inverse: Tensor = None
     """Scalar: 1 / share."""
+    presence: Tensor = None
+    """Scalar: 1, or 0 for a worker without data."""
     token: Tensor = None
     """On JAX, a scalar that orders the exchanges of one step."""
+    captured: list[Tensor | None] | None = None
+    """On JAX, takes the gradients where a step is cut at its update."""
     inner: bool = False
     """Whether an optimizer's own call of its inner parts is going on; these see exchanged gradients."""
     applied: list[tuple[Any, list[Any], list[Any]]] = field(default_factory=list)
     """Optimizer, variables and kinds of gradients of each update of the step traced last, in order."""
     moving: list[tuple[Any, Tensor]] = field(default_factory=list)
     """Variables changed by the forward pass, with their values before it, not yet merged."""
+    totals: dict[str, int] = field(default_factory=dict)
+    """Exchanges inside the forward pass of a "train" or "test" step; absent before the first such step."""
 
     @contextlib.contextmanager
-    def enter(self, weights: Tensor) -> Iterator[None]:
+    def enter(self, kind: str, weights: Tensor) -> Iterator[None]:
         """Marks the extent of one step; `weights` as in the step functions' signature."""
-        self.active, self.share, self.inverse, self.token = True, weights[0], weights[1], None
+        self.active, self.token = True, None
+        self.share, self.inverse, self.presence = weights[0], weights[1], weights[2]
+        self._totals = 0
         try:
             yield
+            self.totals[kind] = self._totals
         finally:
-            self.active, self.share, self.inverse, self.token = False, None, None, None
+            self.active = False
+            self.share = self.inverse = self.presence = self.token = None
             self.moving = []
 
+    def count_total(self) -> None:
+        """Notes an exchange inside the forward pass."""
+        self._totals += 1
+
+    def forget(self) -> None:
+        """Forgets how steps go, for a model that is compiled anew."""
+        self.applied, self.totals = [], {}
 
     @contextlib.contextmanager
     def within_optimizer(self) -> Iterator[None]:
@@ -137,12 +160,16 @@ class Backend(abc.ABC):
         """Builds the train step function; `moving` are variables that a forward pass may change."""
 
     @abc.abstractmethod
-    def idle(self, model: Any, scope: StepScope, moving: Sequence[Any]) -> Callable[..., Any]:
-        """Builds the step function of a worker that has no data while others have."""
+    def idle_train(self, model: Any, scope: StepScope, moving: Sequence[Any]) -> Callable[..., Any]:
+        """Builds the function of a worker that has no data while others train."""
 
     @abc.abstractmethod
     def test(self, model: Any, scope: StepScope) -> Callable[..., tuple[Any, Any]]:
         """Builds the test step function."""
+
+    @abc.abstractmethod
+    def idle_test(self, model: Any, scope: StepScope) -> Callable[..., Any]:
+        """Builds the function of a worker that has no data while others test."""
 
     @abc.abstractmethod
     def predict(self, model: Any) -> Callable[..., tuple[Any, Any]]:

@@ -1,8 +1,12 @@
-"""JAX under Keras: the exchange is a host callback inside the jitted step."""
+"""JAX under Keras: the exchange lies between the two jitted halves of a step.
+
+Keras's own `train_step` is cut where it calls the optimizer: the first half returns the gradients, the host
+exchanges them, the second half applies them. A `train_step` of the user's own cannot be cut, since what follows
+the update may depend on it; there the exchange is a host callback inside the one jitted step, which costs more.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -10,7 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from unisono.backends.base import WIRE_DTYPE, Backend, StepScope, Tensor, group_by_dtype, is_stock_train_step
+from unisono.backends.base import Backend, StepScope, Tensor, is_stock_train_step
+from unisono.backends.jax_halves import Halves
+from unisono.backends.jax_pack import pack, unpack
 
 
 class JaxBackend(Backend):
@@ -20,28 +26,17 @@ class JaxBackend(Backend):
     apply_method = "stateless_apply"
 
     def weighted_sum(self, tensors: Sequence[Tensor], weight: Tensor, scope: StepScope) -> list[Tensor]:
-        wire = [WIRE_DTYPE.get(str(t.dtype), str(t.dtype)) for t in tensors]
-        results: list[Tensor] = [None] * len(tensors)
-        for dtype, positions in group_by_dtype(wire).items():
-            parts = [jnp.reshape(tensors[i], -1).astype(dtype) for i in positions]
-            summed = self._ordered_sum(parts, weight, scope)
-            offset = 0
-            for i in positions:
-                size = math.prod(tensors[i].shape)
-                piece = jax.lax.slice(summed, (offset,), (offset + size,))
-                results[i] = piece.reshape(tensors[i].shape).astype(tensors[i].dtype)
-                offset += size
-        return results
+        return unpack([self._ordered_sum(flat, weight, scope) for flat in pack(tensors)], tensors)
 
-    def _ordered_sum(self, parts: Sequence[Tensor], weight: Tensor, scope: StepScope) -> Tensor:
+    def _ordered_sum(self, flat: Tensor, weight: Tensor, scope: StepScope) -> Tensor:
         # XLA may run independent callbacks in any order and at once, and workers that exchange in different
         # orders wait for each other for ever: each exchange takes a value that the one before has made.
         # Weight and that value travel in the buffer, as every operand of a callback costs a transfer.
-        dtype = parts[0].dtype
+        dtype = flat.dtype
         token = jnp.zeros((), dtype) if scope.token is None else scope.token
         tail = jnp.stack([jnp.asarray(weight, dtype), token.astype(dtype)])
         # A sum has no derivative here; JAX asks all the same where it stands inside a loss.
-        flat = jax.lax.stop_gradient(jnp.concatenate([*parts, tail]))
+        flat = jax.lax.stop_gradient(jnp.concatenate([flat, tail]))
         # "Pure" as far as XLA may know: a callback with effects makes each call of the step leave JAX's fast
         # dispatch, which costs more than a small step itself. Its result is used and its operand is new in each
         # step, so it is neither dropped nor merged with another.
@@ -56,6 +51,9 @@ class JaxBackend(Backend):
     def exchange_gradients(
         self, gradients: Sequence[Tensor | None], weight: Tensor, scope: StepScope
     ) -> list[Tensor | None]:
+        if scope.captured is not None:
+            scope.captured.extend(gradients)
+            return list(gradients)
         present = [i for i, g in enumerate(gradients) if g is not None]
         results: list[Tensor | None] = list(gradients)
         summed = self.weighted_sum([gradients[i] for i in present], weight, scope)
@@ -64,16 +62,22 @@ class JaxBackend(Backend):
         return results
 
     def train(self, model: Any, scope: StepScope, moving: Sequence[Any]) -> Callable[..., tuple[Any, Any]]:
+        step = self._whole(model, scope, moving)
+        if not _compiles(model):
+            return step
+        if self.size > 1 and is_stock_train_step(model):
+            return Halves(self, model, scope, _positions(model.non_trainable_variables, moving))
+        return jax.jit(step, donate_argnums=0)  # type: ignore[no-any-return]
+
+    def _whole(self, model: Any, scope: StepScope, moving: Sequence[Any]) -> Callable[..., tuple[Any, Any]]:
         indices = _positions(model.non_trainable_variables, moving)
 
         def step(state: Any, data: Any, weights: Tensor) -> tuple[Any, Any]:
-            with scope.enter(weights):
+            with scope.enter("train", weights):
                 logs, new = model.train_step(state, _tensors(data))
                 return logs, self._merge_moving(state, new, indices, scope)
 
-        if model.run_eagerly or not model.jit_compile:
-            return step
-        return jax.jit(step, donate_argnums=0)  # type: ignore[no-any-return]
+        return step
 
     def _merge_moving(self, old: Any, new: Any, indices: Sequence[int], scope: StepScope) -> Any:
         if not indices:
@@ -86,45 +90,47 @@ class JaxBackend(Backend):
             non_trainable[i] = old[1][i] + delta
         return (trainable, non_trainable, *rest)
 
-    def idle(self, model: Any, scope: StepScope, moving: Sequence[Any]) -> Callable[..., Any]:
-        indices = _positions(model.non_trainable_variables, moving)
-        stock = is_stock_train_step(model)
+    def idle_train(self, model: Any, scope: StepScope, moving: Sequence[Any]) -> Callable[..., Any]:
+        if _compiles(model) and self.size > 1 and is_stock_train_step(model):
+            return Halves(self, model, scope, _positions(model.non_trainable_variables, moving)).idle
+        # What updates a step of the user's own makes is known to nobody else: the whole step runs.
+        step = self._whole(model, scope, moving)
+        whole = jax.jit(step) if _compiles(model) else step
 
-        def step(state: Any, data: Any, weights: Tensor) -> Any:
-            with scope.enter(weights):
-                if not stock:
-                    # What updates a step of the user's own makes is known to nobody else: run it on the
-                    # stand-in with weight 0, and keep the metrics.
-                    _, new = model.train_step(state, data)
-                    new = (*new[:-1], state[-1])
-                    return self._merge_moving(state, new, indices, scope)
-                trainable, non_trainable, optimizer, metrics = state
-                nothing = [jnp.zeros(v.shape, v.dtype) for v in trainable]
-                trainable, optimizer = model.optimizer.stateless_apply(optimizer, nothing, trainable)
-                new = (trainable, non_trainable, optimizer, metrics)
-                return self._merge_moving(state, new, indices, scope)
+        def run(state: Any, data: Any, weights: np.ndarray) -> Any:
+            _, new = whole(state, data, weights)
+            return (*new[:-1], state[-1])
 
-        if model.run_eagerly or not model.jit_compile:
-            return step
-        return jax.jit(step, donate_argnums=0)  # type: ignore[no-any-return]
+        return run
 
     def test(self, model: Any, scope: StepScope) -> Callable[..., tuple[Any, Any]]:
+        step = self._test(model, scope)
+        return jax.jit(step, donate_argnums=0) if _compiles(model) else step
+
+    def _test(self, model: Any, scope: StepScope) -> Callable[..., tuple[Any, Any]]:
         def step(state: Any, data: Any, weights: Tensor) -> tuple[Any, Any]:
-            with scope.enter(weights):
+            with scope.enter("test", weights):
                 return model.test_step(state, _tensors(data))  # type: ignore[no-any-return]
 
-        if model.run_eagerly or not model.jit_compile:
-            return step
-        return jax.jit(step, donate_argnums=0)  # type: ignore[no-any-return]
+        return step
+
+    def idle_test(self, model: Any, scope: StepScope) -> Callable[..., Any]:
+        step = self._test(model, scope)
+        whole = jax.jit(step) if _compiles(model) else step
+
+        def run(state: Any, data: Any, weights: np.ndarray) -> Any:
+            if scope.totals.get("test") != 0:
+                jax.block_until_ready(whole(state, data, weights))
+            return state
+
+        return run
 
     def predict(self, model: Any) -> Callable[..., tuple[Any, Any]]:
         def step(state: Any, data: Any) -> tuple[Any, Any]:
             outputs, non_trainable = model.predict_step(state, _tensors(data))
             return outputs, (state[0], non_trainable)
 
-        if model.run_eagerly or not model.jit_compile:
-            return step
-        return jax.jit(step, donate_argnums=0)  # type: ignore[no-any-return]
+        return jax.jit(step, donate_argnums=0) if _compiles(model) else step
 
     def function_for_keras(self, run: Callable[[Any, Iterator[Any]], tuple[Any, Any]]) -> Callable[..., Any]:
         return lambda state, iterator: run(state, iter(iterator))
@@ -138,6 +144,10 @@ class JaxBackend(Backend):
         return jax.jit(function)  # type: ignore[no-any-return]
 
 
+def _compiles(model: Any) -> bool:
+    return bool(model.jit_compile) and not model.run_eagerly
+
+
 def _tensors(data: Any) -> Any:
     return jax.tree.map(jnp.asarray, data)
 
@@ -145,3 +155,4 @@ def _tensors(data: Any) -> Any:
 def _positions(variables: Sequence[Any], wanted: Sequence[Any]) -> list[int]:
     ids = {id(v) for v in wanted}
     return [i for i, v in enumerate(variables) if id(v) in ids]
+

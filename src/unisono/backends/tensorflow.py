@@ -105,7 +105,7 @@ class TensorFlowBackend(Backend):
         stock = is_stock_train_step(model)
 
         def step(data: Any, weights: Tensor) -> Any:
-            with scope.enter(weights):
+            with scope.enter("train", weights):
                 scope.applied = []
                 before = [(v, tf.identity(v.value)) for v in moving]
                 scope.moving = before if stock else []
@@ -118,13 +118,13 @@ class TensorFlowBackend(Backend):
 
         return self._stateful(step, model)
 
-    def idle(self, model: Any, scope: StepScope, moving: Sequence[Any]) -> Callable[..., Any]:
+    def idle_train(self, model: Any, scope: StepScope, moving: Sequence[Any]) -> Callable[..., Any]:
+        whole = self.train(model, scope, moving)
         stock = is_stock_train_step(model)
 
-        def step(weights: Tensor) -> None:
-            variables = list(model.trainable_variables)
-            updates = list(scope.applied) or [(model.optimizer, variables, [DENSE] * len(variables))]
-            with scope.enter(weights):
+        def update(weights: Tensor) -> None:
+            updates, totals = list(scope.applied), scope.totals["train"]
+            with scope.enter("train", weights):
                 before = [(v, tf.identity(v.value)) for v in moving]
                 scope.moving = before if stock else []
                 for optimizer, variables, kinds in updates:
@@ -134,21 +134,30 @@ class TensorFlowBackend(Backend):
                     scope.moving = before
                 if scope.moving:
                     self.exchange_gradients([], scope.share, scope)
-                scope.applied = updates
+            scope.applied, scope.totals["train"] = updates, totals
 
-        compiled: Any = step if model.run_eagerly else None
+        compiled = update if model.run_eagerly else tf.function(update, autograph=False)
 
         def run(state: None, data: Any, weights: np.ndarray) -> None:
-            nonlocal compiled
-            if compiled is None:
-                compiled = tf.function(step, autograph=False)
-            compiled(tf.constant(weights))
+            if scope.totals.get("train") == 0:
+                compiled(tf.constant(weights))
+            else:
+                _keeping_metrics(model, lambda: whole(state, data, weights))
+
+        return run
+
+    def idle_test(self, model: Any, scope: StepScope) -> Callable[..., Any]:
+        whole = self.test(model, scope)
+
+        def run(state: None, data: Any, weights: np.ndarray) -> None:
+            if scope.totals.get("test") != 0:
+                _keeping_metrics(model, lambda: whole(state, data, weights))
 
         return run
 
     def test(self, model: Any, scope: StepScope) -> Callable[..., tuple[Any, Any]]:
         def step(data: Any, weights: Tensor) -> Any:
-            with scope.enter(weights):
+            with scope.enter("test", weights):
                 return model.test_step(data)
 
         return self._stateful(step, model)
@@ -177,7 +186,7 @@ class TensorFlowBackend(Backend):
     def prepare(self, model: Any, train: Callable[..., Any], sample: tuple[Any, ...]) -> None:
         if isinstance(train, _Stateful) and hasattr(train.step, "get_concrete_function"):
             specs = tf.nest.map_structure(_any_batch, sample)
-            train.step.get_concrete_function(specs, tf.TensorSpec([2], tf.float32))
+            train.step.get_concrete_function(specs, tf.TensorSpec([3], tf.float32))
 
     def function_for_keras(self, run: Callable[[Any, Iterator[Any]], tuple[Any, Any]]) -> Callable[..., Any]:
         return lambda iterator: run(None, iterator)[0]
@@ -201,6 +210,13 @@ def _no_gradient(variable: Any, kind: Any) -> Tensor | None:
         return tf.zeros(variable.shape, variable.dtype)
     shape = tuple(variable.shape)
     return tf.IndexedSlices(tf.zeros((0, *shape[1:]), variable.dtype), tf.zeros((0,), kind), tf.constant(shape))
+
+
+def _keeping_metrics(model: Any, run: Callable[[], Any]) -> None:
+    values = [(v, tf.identity(v.value)) for v in model.metrics_variables]
+    run()
+    for variable, value in values:
+        variable.assign(value)
 
 
 class _Stateful:

@@ -67,36 +67,52 @@ class TorchBackend(Backend):
         self._refuse_compile(model)
 
         def step(state: None, data: Any, weights: np.ndarray) -> tuple[Any, None]:
-            with scope.enter(weights):
+            with scope.enter("train", weights):
                 scope.applied = []
                 return self._step(lambda: model.train_step(_tensors(data)), model, scope, moving), None
 
         return step
 
-    def idle(self, model: Any, scope: StepScope, moving: Sequence[Any]) -> Callable[..., Any]:
-        def step(state: None, data: Any, weights: np.ndarray) -> None:
-            variables = list(model.trainable_variables)
-            updates = list(scope.applied) or [(model.optimizer, variables, [None] * len(variables))]
+    def idle_train(self, model: Any, scope: StepScope, moving: Sequence[Any]) -> Callable[..., Any]:
+        whole = self.train(model, scope, moving)
+
+        def update(weights: np.ndarray) -> None:
+            updates, totals = list(scope.applied), scope.totals["train"]
 
             def join() -> None:
                 with torch.no_grad():
                     for optimizer, variables, _ in updates:
                         optimizer.apply([None] * len(variables), variables)
 
-            with scope.enter(weights):
+            with scope.enter("train", weights):
                 self._step(join, model, scope, moving)
-            scope.applied = updates
+            scope.applied, scope.totals["train"] = updates, totals
 
-        return step
+        def run(state: None, data: Any, weights: np.ndarray) -> None:
+            if scope.totals.get("train") == 0:
+                update(weights)
+            else:
+                _keeping_metrics(model, lambda: whole(state, data, weights))
+
+        return run
 
     def test(self, model: Any, scope: StepScope) -> Callable[..., tuple[Any, Any]]:
         self._refuse_compile(model)
 
         def step(state: None, data: Any, weights: np.ndarray) -> tuple[Any, None]:
-            with scope.enter(weights), torch.no_grad():
+            with scope.enter("test", weights), torch.no_grad():
                 return model.test_step(_tensors(data)), None
 
         return step
+
+    def idle_test(self, model: Any, scope: StepScope) -> Callable[..., Any]:
+        whole = self.test(model, scope)
+
+        def run(state: None, data: Any, weights: np.ndarray) -> None:
+            if scope.totals.get("test") != 0:
+                _keeping_metrics(model, lambda: whole(state, data, weights))
+
+        return run
 
     def predict(self, model: Any) -> Callable[..., tuple[Any, Any]]:
         def step(state: None, data: Any) -> tuple[Any, None]:
@@ -121,6 +137,13 @@ class TorchBackend(Backend):
 
     def to_tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array))
+
+
+def _keeping_metrics(model: Any, run: Callable[[], Any]) -> None:
+    values = [(v, _value(v).clone()) for v in model.metrics_variables]
+    run()
+    for variable, value in values:
+        variable.assign(value)
 
 
 def _tensors(data: Any) -> Any:

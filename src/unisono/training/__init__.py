@@ -1,0 +1,1 @@
+"""Keras's own loops, fed with one worker's part and joined at each step."""

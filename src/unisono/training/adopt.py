@@ -149,7 +149,8 @@ class Adoption:
         return losses.GlobalLoss(loss, self.scope, self._total)
 
     def _total(self, value: Any) -> Any:
-        return self.backend.weighted_sum([value], 1.0, self.scope)[0]
+        self.scope.count_total()
+        return self.backend.weighted_sum([value], self.scope.presence, self.scope)[0]
 
     def share_state(self) -> None:
         """Gives all workers the chief's weights and optimizer state; a collective call."""

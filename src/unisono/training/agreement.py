@@ -41,10 +41,10 @@ class Verdict:
 
     @property
     def weights(self) -> np.ndarray:
-        """This worker's share of the global batch and its inverse, float32; zeros without data."""
+        """Share of the global batch, its inverse, and 1, float32 of shape (3,); zeros without data."""
         if not self.local:
-            return np.zeros(2, np.float32)
-        return np.array([self.local / self.total, self.total / self.local], np.float32)
+            return np.zeros(3, np.float32)
+        return np.array([self.local / self.total, self.total / self.local, 1.0], np.float32)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,9 +47,7 @@ class Together(keras.callbacks.Callback):  # type: ignore[misc]
         epoch: Called when an epoch begins.
     """
 
-    def __init__(
-        self, agreement: StepAgreement, begin: Callable[[], None], epoch: Callable[[], None]
-    ) -> None:
+    def __init__(self, agreement: StepAgreement, begin: Callable[[], None], epoch: Callable[[], None]) -> None:
         super().__init__()
         self._agreement = agreement
         self._begin = begin
@@ -96,6 +94,7 @@ class Reading:
         self._next = clock()
 
     def __call__(self) -> bool:
+        """Returns whether logs are read after the step that comes."""
         if self._always or not self._progress:
             return self._always
         now = self._clock()
@@ -139,9 +138,9 @@ def reads_batches(callbacks: Sequence[Any], phase: str) -> bool:
 
 def _reads_batches(callback: Any, phase: str) -> bool:
     if isinstance(callback, keras.callbacks.TensorBoard):
-        return callback.update_freq != "epoch"
+        return bool(callback.update_freq != "epoch")
     if isinstance(callback, keras.callbacks.ModelCheckpoint):
-        return callback.save_freq != "epoch"
+        return bool(callback.save_freq != "epoch")
     if isinstance(callback, keras.callbacks.BackupAndRestore) or type(callback) in _stock(QUIET):
         return False
     names = [f"on_{phase}_batch_end", f"on_{phase}_batch_begin"]

@@ -13,8 +13,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from unisono.data.base import Source
 from unisono.data.arrays import validation_split
+from unisono.data.base import Source
 from unisono.data.select import make_source
 from unisono.training import callbacks as roles
 from unisono.training.adopt import Adoption
@@ -123,9 +123,7 @@ class Loops:
         model, adoption = self._adoption.model, self._adoption
         call = _arguments("predict", args, kwargs)
         with self._running("predict"):
-            source = self._source(
-                call.pop("x", None), batch_size=call.pop("batch_size", None), steps=call.get("steps")
-            )
+            source = self._source(call.pop("x", None), batch_size=call.pop("batch_size", None), steps=call.get("steps"))
             self._build_for_predict(source.sample())
             mine = roles.for_worker(roles.flat(call.pop("callbacks", None)), adoption.is_chief)
             verbose = self._verbose(call)
@@ -145,9 +143,7 @@ class Loops:
             model, adoption = self._adoption.model, self._adoption
             with self._running(name):
                 given = _arguments(name, args, kwargs)
-                sample = tuple(
-                    given[key] for key in ("x", "y", "sample_weight") if given.get(key) is not None
-                )
+                sample = tuple(given[key] for key in ("x", "y", "sample_weight") if given.get(key) is not None)
                 first = not adoption.steps.ready
                 if name == "predict_on_batch":
                     self._build_for_predict(_first_rows(sample))

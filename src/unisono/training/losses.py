@@ -36,6 +36,7 @@ class GlobalLoss:
         self._total = total
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        """Returns the loss, scaled to the global batch inside a step."""
         value = self.loss(y_true, y_pred, sample_weight)
         if not self._scope.active:
             return value

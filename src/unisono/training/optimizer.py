@@ -5,11 +5,12 @@ Clipping, loss scaling, weight decay, averaging and accumulation come after it a
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
-from unisono.backends.base import Backend, StepScope
 from unisono import log
+from unisono.backends.base import Backend, StepScope
 from unisono.training.hooks import Hooks, method
 from unisono.training.keras_private import optimized_variables
 
@@ -33,7 +34,7 @@ def hook(optimizer: Any, backend: Backend, scope: StepScope) -> Hooks:
                 f"outside {id(optimizer)}",
                 "the optimizer was called outside of fit and train_on_batch: these gradients are NOT exchanged, "
                 "each worker trains alone. Override train_step and call fit instead.",
-                log.logging.WARNING,
+                logging.WARNING,
             )
         return not scope.active or scope.inner
 

@@ -66,12 +66,13 @@ class Steps:
     def build(self, moving: list[Any]) -> None:
         """Makes new step functions, for the model as it is compiled now."""
         backend, model, scope = self.backend, self.model, self.scope
-        scope.applied = []
+        scope.forget()
         self._names = None
         self._built = {
             "train": backend.train(model, scope, moving),
-            "idle": backend.idle(model, scope, moving),
+            "idle train": backend.idle_train(model, scope, moving),
             "test": backend.test(model, scope),
+            "idle test": backend.idle_test(model, scope),
             "predict": backend.predict(model),
         }
 
@@ -107,7 +108,7 @@ class Steps:
             if batch.verdict.local:
                 self._last, state = self._built["train"](state, batch.data, weights)
             else:
-                state = self._built["idle"](state, batch.data, weights)
+                state = self._built["idle train"](state, batch.data, weights)
             self._after(batch, weights, state)
 
         self._each(batches, one)
@@ -125,6 +126,8 @@ class Steps:
             self.report(self.count, "evaluation step")
             if batch.verdict.local:
                 self._last, state = self._built["test"](state, batch.data, weights)
+            else:
+                state = self._built["idle test"](state, batch.data, weights)
             self._after(batch, weights, state)
 
         self._each(batches, one)

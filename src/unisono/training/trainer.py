@@ -98,9 +98,10 @@ class Trainer:
             del keras.Model.fit
 
 
-def _owner(name: str) -> type:
+def _owner(name: str) -> type[Any]:
     """Returns the class that defines a method of all models: Keras compares its methods with those it defines."""
-    return next(c for c in keras.Model.__mro__ if name in vars(c))
+    owner: type[Any] = next(c for c in keras.Model.__mro__ if name in vars(c))
+    return owner
 
 
 @contextlib.contextmanager
