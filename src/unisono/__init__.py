@@ -1,5 +1,7 @@
 """Multi-worker training for Keras 3 on TensorFlow, JAX and torch.
 
+A script changes in two places:
+
     strategy = unisono.MultiWorkerMirroredStrategy()
     with strategy.scope():
         model = build_model()

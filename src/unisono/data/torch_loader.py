@@ -174,7 +174,7 @@ class WholeLoaderSource(WholeSource):
 _END = object()
 
 
-class _Slices(torch_data.Sampler[Any]):
+class _Slices(torch_data.Sampler[Any]):  # type: ignore[misc]
     """What this worker's DataLoader is told to load; set anew for each epoch."""
 
     def __init__(self) -> None:

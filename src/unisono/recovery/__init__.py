@@ -1,0 +1,1 @@
+"""Snapshot and restore; fail, rejoin and resume: nothing yet."""

@@ -1,0 +1,1 @@
+"""What the user makes: a strategy, its scope and what it says of the cluster."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -103,5 +104,5 @@ class MultiWorkerMirroredStrategy:
                 "TF_CONFIG changed",
                 f"TF_CONFIG was changed after the strategy was made, to {now!r}; the strategy keeps the cluster it "
                 "has. Set TF_CONFIG first, then make the strategy.",
-                log.logging.WARNING,
+                logging.WARNING,
             )
