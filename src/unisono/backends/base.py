@@ -71,6 +71,8 @@ class StepScope:
     """Optimizer, variables and kinds of gradients of each update of the step traced last, in order."""
     moving: list[tuple[Any, Tensor]] = field(default_factory=list)
     """Variables changed by the forward pass, with their values before it, not yet merged."""
+    exchanged: bool = False
+    """Whether an optimizer has exchanged gradients in a step."""
     totals: dict[str, int] = field(default_factory=dict)
     """Exchanges inside the forward pass of a "train" or "test" step; absent before the first such step."""
 
@@ -94,7 +96,7 @@ class StepScope:
 
     def forget(self) -> None:
         """Forgets how steps go, for a model that is compiled anew."""
-        self.applied, self.totals = [], {}
+        self.applied, self.totals, self.exchanged = [], {}, False
 
     @contextlib.contextmanager
     def within_optimizer(self) -> Iterator[None]:

@@ -42,7 +42,7 @@ class Adoption:
         self.names = [runtime.cluster.name_of(rank) for rank in range(runtime.size)]
         self.agreement = StepAgreement(runtime.agreement, self.names)
         self._steps: Steps | None = None
-        self._optimizer_hooks: Hooks | None = None
+        self._optimizer_hooks: list[Hooks] = []
         self._hooks = Hooks(model)
 
     @property
@@ -85,8 +85,7 @@ class Adoption:
     def remove(self) -> None:
         """Gives the model and its optimizer their own methods back."""
         self._hooks.remove()
-        if self._optimizer_hooks is not None:
-            self._optimizer_hooks.remove()
+        self._unhook_optimizers()
         self.model.__dict__.pop(_ATTRIBUTE, None)
         _models.discard(self.model)
 
@@ -96,12 +95,19 @@ class Adoption:
 
     def compiled(self) -> None:
         """Follows a call of the model's `compile`: another optimizer, other losses."""
-        if self._optimizer_hooks is not None:
-            self._optimizer_hooks.remove()
-        self._optimizer_hooks = None
-        if getattr(self.model, "optimizer", None) is not None and self.runtime.size > 1:
-            self._optimizer_hooks = optimizer.hook(self.model.optimizer, self.backend, self.scope)
+        self._unhook_optimizers()
         self._steps = None
+
+    def _hook_optimizers(self) -> None:
+        self._unhook_optimizers()
+        if self.runtime.size > 1:
+            found = state.optimizers(self.model)
+            self._optimizer_hooks = [optimizer.hook(each, self.backend, self.scope) for each in found]
+
+    def _unhook_optimizers(self) -> None:
+        for hooks in self._optimizer_hooks:
+            hooks.remove()
+        self._optimizer_hooks = []
 
     def _maker(self, kind: str) -> Any:
         def make(force: bool = False) -> None:
@@ -124,6 +130,7 @@ class Adoption:
             return
         model = self.model
         if getattr(model, "compiled", False):
+            self._hook_optimizers()
             self._build(sample)
             if self.runtime.size > 1:
                 wrap_losses(model, self._global_loss)

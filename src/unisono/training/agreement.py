@@ -18,7 +18,7 @@ from unisono.data.base import Part
 from unisono.errors import DivergenceError
 
 _MARK_BITS = 24
-"""Squares of marks must stay exact in float64."""
+"""Sums of squares of marks must stay exact in int64, for up to 32,767 workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Statement:
     stop: bool = False
 
     def vector(self) -> np.ndarray:
-        """Returns the statement as numbers to be summed, float64 of shape (8,)."""
+        """Returns the statement as numbers to be summed, int64 of shape (8,)."""
         part = self.part
         doing = _mark(self.activity)
         reading = _mark(f"{part.total}/{part.fingerprint}") if part else 0
@@ -79,7 +79,7 @@ class Statement:
                 reading,
                 reading * reading,
             ],
-            np.float64,
+            np.int64,
         )
 
 

@@ -45,6 +45,7 @@ def hook(optimizer: Any, backend: Backend, scope: StepScope) -> Hooks:
         variables = list(optimized_variables(optimizer) if trainable_variables is None else trainable_variables)
         gradients = list(grads)
         scope.applied.append((optimizer, variables, backend.kinds(gradients)))
+        scope.exchanged = True
         summed = backend.exchange_gradients(gradients, scope.share, scope)
         with scope.within_optimizer():
             return original(summed, trainable_variables)
@@ -53,6 +54,7 @@ def hook(optimizer: Any, backend: Backend, scope: StepScope) -> Hooks:
         original = method(optimizer, "stateless_apply")
         if passes():
             return original(optimizer_variables, grads, trainable_variables)
+        scope.exchanged = True
         summed = backend.exchange_gradients(list(grads), scope.share, scope)
         with scope.within_optimizer():
             return original(optimizer_variables, summed, trainable_variables)

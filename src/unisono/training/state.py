@@ -26,8 +26,20 @@ def seed_variables(model: Any) -> list[Any]:
 
 def shared_variables(model: Any) -> list[Any]:
     """Returns all variables that must be equal on all workers: weights, moving statistics, optimizer state."""
-    optimizer = getattr(model, "optimizer", None)
-    return [*model.weights, *(optimizer.variables if optimizer is not None else [])]
+    return [*model.weights, *(v for optimizer in optimizers(model) for v in optimizer.variables)]
+
+
+def optimizers(model: Any) -> list[Any]:
+    """Returns the optimizer given to `compile` and those that a user's own class keeps in attributes, as GANs do."""
+    held = [getattr(model, "optimizer", None), *keras.tree.flatten(_plain_attributes(model))]
+    found = {id(o): o for o in held if isinstance(o, keras.optimizers.Optimizer)}
+    return list(found.values())
+
+
+def _plain_attributes(model: Any) -> list[Any]:
+    # Private attributes are Keras's own; some of its containers are no plain trees.
+    values = [value for name, value in sorted(vars(model).items()) if not name.startswith("_")]
+    return [v for v in values if isinstance(v, keras.optimizers.Optimizer | list | tuple | dict)]
 
 
 def moving_variables(model: Any) -> list[Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from unisono import log
 from unisono.backends.base import Backend, StepScope
 from unisono.collectives.base import Collectives
 from unisono.data.base import Part
@@ -112,6 +113,14 @@ class Steps:
             self._after(batch, weights, state)
 
         self._each(batches, one)
+        if not self.scope.exchanged and self.channel.size > 1 and self.model.trainable_variables:
+            log.once(
+                f"no exchange {id(self.model)}",
+                f"the train_step of model {self.model.name!r} updates weights without a Keras optimizer that is an "
+                "attribute of the model: NOTHING is exchanged, each worker trains alone. Update through "
+                "`self.optimizer.apply` (or `stateless_apply` on JAX).",
+                log.logging.WARNING,
+            )
         if self.model.stop_training:
             # Keras's loop would leave alone; callbacks come after this and agree by themselves.
             self.model.stop_training, self.stop_wish = False, True
