@@ -245,8 +245,8 @@ def other_threads_run_while_one_waits(channel: Collectives) -> None:
         before = turns
         channel.barrier()
         if channel.rank != 0 and channel.size > 1:
-            # About 400 without a waiter beside it; a starved thread would manage 100 at most.
-            assert turns - before > 100
+            # 400 on an idle machine; none if the waiter kept Python's lock.
+            assert turns - before >= 10
     finally:
         done.set()
         thread.join()

@@ -95,8 +95,8 @@ def test_the_watch_is_told_of_arrivals_and_waits() -> None:
     operations = {operation for operation, _ in first["waits"]}
     assert operations == {"all_reduce on channel 'other'"}
     seconds = [seconds for _, seconds in first["waits"]]
-    assert seconds == sorted(seconds)
-    assert 3 <= len(seconds) <= 8
+    assert len(seconds) >= 2
+    assert all(later - earlier > 0.04 for earlier, later in zip([0.0, *seconds], seconds, strict=False))
 
 
 FORBID = Path(__file__).parent / "forbid_memory_reads.py"

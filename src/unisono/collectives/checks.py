@@ -6,7 +6,8 @@ import numpy as np
 
 from unisono.errors import ConfigurationError
 
-_REDUCIBLE = frozenset(np.dtype(char) for char in "?bhilqBHILQfd")
+REDUCIBLE = tuple(np.dtype(char) for char in "?bhilqBHILQfd")
+"""The dtypes that `all_reduce` can combine, in the byte order of this machine."""
 
 
 def check_reducible(array: np.ndarray) -> None:
@@ -19,7 +20,7 @@ def check_reducible(array: np.ndarray) -> None:
         ConfigurationError: If it is not.
     """
     _check_memory(array, "all_reduce")
-    if array.dtype not in _REDUCIBLE:
+    if array.dtype not in REDUCIBLE:
         raise ConfigurationError(
             f"all_reduce cannot combine dtype {array.dtype.name}; it takes float32, float64, integers and bool.",
             remedy="send float16 and bfloat16 as float32.",

@@ -12,11 +12,8 @@ class Fate:
 
     def __init__(self) -> None:
         self._error: UnisonoError | None = None
-
-    @property
-    def is_over(self) -> bool:
+        self.is_over = False
         """Whether no operation is possible any more."""
-        return self._error is not None
 
     def end(self, error: UnisonoError) -> UnisonoError:
         """Ends all channels, unless they have ended.
@@ -29,6 +26,7 @@ class Fate:
         """
         if self._error is None:
             self._error = error
+            self.is_over = True
             return error
         return self._again(self._error)
 

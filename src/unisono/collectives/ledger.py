@@ -20,34 +20,37 @@ class Ledger:
     def __init__(self) -> None:
         self._count = 0
         self._digest = 0
-        self._kinds: dict[tuple[int, ...], int] = {}
+        self._kinds: set[int] = set()
 
     @property
     def digest(self) -> int:
         """A number in [0, 2**61) that depends on all calls so far and their order."""
         return self._digest
 
-    def note(self, call: tuple[int, ...]) -> bool:
+    def note(self, call: int) -> bool:
         """Writes down a call.
 
         Args:
-            call: Numbers that must be the same on all workers: operation, size, dtype and the like, each 0 or more.
+            call: A number, 0 or more, that is the same for the same call on all workers; see `number`.
 
         Returns:
             Whether to compare the ledgers before the call is carried out.
         """
-        self._count += 1
-        kind = self._kinds.get(call)
-        is_new = kind is None
-        if kind is None:
-            if len(self._kinds) == _MOST_KINDS:
-                self._kinds.clear()
-            kind = self._kinds[call] = _mix(0, call)
-        self._digest = _mix(self._digest, (kind,))
-        return is_new or self._count <= _FIRST or self._count % _EVERY == 0
+        self._count = count = self._count + 1
+        self._digest = (self._digest * _FACTOR + call + 1) % _PRIME
+        if call in self._kinds:
+            return count <= _FIRST or count % _EVERY == 0
+        if len(self._kinds) == _MOST_KINDS:
+            self._kinds.clear()
+        self._kinds.add(call)
+        return True
 
 
-def _mix(digest: int, numbers: tuple[int, ...]) -> int:
-    for number in numbers:
-        digest = (digest * _FACTOR + number + 1) % _PRIME
-    return digest
+def number(operation: int, size: int = 0) -> int:
+    """Returns the number of a call.
+
+    Args:
+        operation: What is called and on which dtype or with which root, in [0, 2**20).
+        size: Number of elements or bytes that must be the same on all workers.
+    """
+    return size << 20 | operation

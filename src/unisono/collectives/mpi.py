@@ -19,11 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from unisono.collectives import mpi_start, patience
+from unisono.collectives import ledger, mpi_start, patience
 from unisono.collectives.base import Collectives, ReduceOp, Watch
-from unisono.collectives.checks import check_in_place, check_plain, check_reducible, check_root
+from unisono.collectives.checks import REDUCIBLE, check_in_place, check_plain, check_reducible, check_root
 from unisono.collectives.fate import Fate
-from unisono.collectives.ledger import Ledger
 from unisono.collectives.objects import all_gather_object
 from unisono.collectives.packing import pieces
 from unisono.errors import DivergenceError, StartupError, UnisonoError, WorkerLostError
@@ -35,8 +34,10 @@ _MAX_DIMS = 64
 # Enough to take the way of large messages: 128 KiB.
 _TRIED_ELEMENTS = 1 << 15
 
-# Numbers of the operations in the ledger; a reduction adds that of its operator.
-_GATHER, _BROADCAST, _BARRIER, _CLOSE, _REDUCE = range(5)
+# Numbers of the operations in the ledger; a broadcast adds its root, a reduction what `_reductions` says.
+_GATHER, _BARRIER, _CLOSE = range(3)
+_REDUCE, _BROADCAST = 1 << 10, 1 << 18
+_SUM, _MAX = ReduceOp.SUM, ReduceOp.MAX
 
 
 def connect(watch: Watch, *, pmi: tuple[int, int, int] | None = None) -> MpiCollectives:
@@ -62,7 +63,7 @@ def connect(watch: Watch, *, pmi: tuple[int, int, int] | None = None) -> MpiColl
     try:
         main = first.channel("main")
         hosts = all_gather_object(main, (socket.gethostname(), frozenset(os.sched_getaffinity(0))))
-        shared.crowded = patience.is_crowded(hosts, main.rank)
+        shared.spins = 0 if patience.is_crowded(hosts, main.rank) else patience.SPINS
         _try_out(main)
     finally:
         mpi_start.remove_shared_names()
@@ -79,16 +80,22 @@ class MpiCollectives(Collectives):
         self._comm = comm
         self._name = name
         self._count = 0
-        self._ledger = Ledger()
+        self._ledger = ledger.Ledger()
         self._closed = False
 
     def all_reduce(self, array: np.ndarray, op: ReduceOp = ReduceOp.SUM) -> np.ndarray:
         """Combines the arrays of all workers in place."""
-        check_reducible(array)
-        dtype = array.dtype
-        number, operation = self._shared.operators[op.value, dtype.char == "?"]
-        self._enter("all_reduce", _REDUCE + number, array.size, dtype.num)
-        in_place = self._shared.mpi.IN_PLACE
+        # The shortest way for small arrays, whose cost is that of these lines.
+        shared = self._shared
+        table = shared.sums if op is _SUM else shared.maxima if op is _MAX else shared.minima
+        known = table.get(array.dtype) if array.flags.carray else None
+        if known is None:
+            # Raises, save for an array that is only not aligned.
+            check_reducible(array)
+            known = table[array.dtype]
+        number, operation = known
+        self._enter("all_reduce", ledger.number(number, array.size))
+        in_place = shared.mpi.IN_PLACE
         if array.nbytes <= _PIECE_BYTES:
             self._complete(self._comm.Iallreduce(in_place, array, operation), array, "all_reduce")
             return array
@@ -101,7 +108,7 @@ class MpiCollectives(Collectives):
     def all_gather(self, array: np.ndarray) -> list[np.ndarray]:
         """Brings every worker's array to every worker."""
         check_plain(array, "all_gather")
-        self._enter("all_gather", _GATHER)
+        self._enter("all_gather", ledger.number(_GATHER))
         mpi = self._shared.mpi
         mine = np.zeros(_MAX_DIMS + 2, np.int64)
         mine[:2] = array.ndim, _dtype_code(array.dtype)
@@ -126,7 +133,7 @@ class MpiCollectives(Collectives):
         """Overwrites the array with that of the root."""
         check_in_place(array, "broadcast")
         check_root(root, self.size)
-        self._enter("broadcast", _BROADCAST, array.nbytes, root)
+        self._enter("broadcast", ledger.number(_BROADCAST + root, array.nbytes))
         flat = array.reshape(-1).view(np.uint8)
         for start, stop in pieces(flat.size, 1, _PIECE_BYTES):
             part = flat[start:stop]
@@ -135,7 +142,7 @@ class MpiCollectives(Collectives):
 
     def barrier(self) -> None:
         """Waits for all."""
-        self._enter("barrier", _BARRIER)
+        self._enter("barrier", ledger.number(_BARRIER))
         self._complete(self._comm.Ibarrier(), None, "barrier")
 
     def channel(self, name: str) -> MpiCollectives:
@@ -156,17 +163,17 @@ class MpiCollectives(Collectives):
         if self._closed or self._shared.fate.is_over:
             return
         if self._name == "main":
-            self._enter("close", _CLOSE)
+            self._enter("close", ledger.number(_CLOSE))
             self._complete(self._comm.Ibarrier(), None, "close")
             self._shared.finish()
         else:
             self._comm.Free()
         self._closed = True
 
-    def _enter(self, operation: str, *call: int) -> None:
-        """Begins an operation; `call` must be the same on all workers."""
-        self._shared.fate.raise_if_over()
-        if self._closed:
+    def _enter(self, operation: str, call: int) -> None:
+        """Begins an operation; its number `call` must be the same on all workers."""
+        if self._closed or self._shared.fate.is_over:
+            self._shared.fate.raise_if_over()
             raise UnisonoError(f"Channel {self._name!r} is closed.")
         self._count += 1
         self._shared.watch.arrived(self._name, self._count)
@@ -207,9 +214,11 @@ class _Shared:
 
     def __init__(self, mpi: Any, watch: Watch, owned: bool) -> None:
         self.mpi = mpi
-        self.operators = _operators(mpi)
+        self.sums = _reductions(_REDUCE, mpi.SUM, mpi.LOR)
+        self.maxima = _reductions(_REDUCE + 100, mpi.MAX, mpi.LOR)
+        self.minima = _reductions(_REDUCE + 200, mpi.MIN, mpi.LAND)
         self.watch = watch
-        self.crowded = True
+        self.spins = 0
         self.fate = Fate()
         self._owned = owned
         self._abandoned: list[Any] = []
@@ -218,8 +227,7 @@ class _Shared:
         """Waits for a request; `memory` is kept for as long as MPI may touch it."""
         try:
             if not request.Test():
-                ask = functools.partial(self._ask, operation, channel)
-                patience.wait(request.Test, ask, crowded=self.crowded)
+                patience.wait(request.Test, functools.partial(self._ask, operation, channel), spins=self.spins)
         except self.mpi.Exception as problem:
             self._abandoned.append((request, memory))
             raise self._explain(problem, operation, channel) from problem
@@ -276,12 +284,9 @@ def _try_out(channel: Collectives) -> None:
         )
 
 
-def _operators(mpi: Any) -> dict[tuple[str, bool], tuple[int, Any]]:
-    """Returns a number and MPI's operator for (value of a `ReduceOp`, whether the elements are bool)."""
-    numbers = {(ReduceOp.SUM.value, False): (0, mpi.SUM), (ReduceOp.SUM.value, True): (0, mpi.LOR)}
-    numbers |= {(ReduceOp.MAX.value, False): (1, mpi.MAX), (ReduceOp.MAX.value, True): (1, mpi.LOR)}
-    numbers |= {(ReduceOp.MIN.value, False): (2, mpi.MIN), (ReduceOp.MIN.value, True): (2, mpi.LAND)}
-    return numbers
+def _reductions(first: int, operation: Any, logical: Any) -> dict[np.dtype, tuple[int, Any]]:
+    """Returns the number for the ledger and MPI's operator of each dtype."""
+    return {dtype: (first + dtype.num, logical if dtype == np.bool_ else operation) for dtype in REDUCIBLE}
 
 
 def _dtype_code(dtype: np.dtype) -> int:

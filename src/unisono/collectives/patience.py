@@ -17,7 +17,9 @@ from unisono.clock import Clock
 ASK_EVERY = 0.05
 """Seconds between two questions to the watch."""
 
-_SPIN_SECONDS = 50e-6
+SPINS = 150
+"""Tests without a pause at the beginning, about 50 us: what a context switch costs."""
+
 _YIELD_SECONDS = 400e-6
 _SLEEP_SHARE = 1 / 16
 _LONGEST_SLEEP = 1e-3
@@ -29,19 +31,22 @@ def wait(
     test: Callable[[], bool],
     ask: Callable[[float], None],
     *,
-    crowded: bool,
+    spins: int,
     clock: Clock = time.perf_counter,
-    give_way: Callable[[float | None], None] | None = None,
+    give_way: Callable[[float], None] | None = None,
 ) -> None:
     """Returns when `test` says so.
 
     Args:
         test: Moves things on and tells whether all is done; must not block.
         ask: Called about every 50 ms with the seconds waited; raises to leave the wait.
-        crowded: Whether more workers than cores are on this host.
+        spins: Tests without a pause at the beginning: `SPINS`, or 0 where workers outnumber the cores.
         clock: Where the time comes from.
         give_way: Carries out what `pause` decides.
     """
+    for _ in range(spins):
+        if test():
+            return
     carry_out = rest if give_way is None else give_way
     start = before = clock()
     next_ask = start + ASK_EVERY
@@ -50,33 +55,30 @@ def wait(
         if now >= next_ask:
             ask(now - start)
             next_ask = clock() + ASK_EVERY
-        carry_out(pause(now - start, busy=now - before > _BUSY_SECONDS, crowded=crowded))
+        carry_out(pause(now - start, busy=now - before > _BUSY_SECONDS))
         before = clock()
 
 
-def pause(elapsed: float, *, busy: bool, crowded: bool) -> float | None:
+def pause(elapsed: float, *, busy: bool) -> float:
     """Decides how to pass the time until the next test.
 
     Args:
         elapsed: Seconds waited so far.
         busy: Whether the last test moved data.
-        crowded: Whether more workers than cores are on this host.
 
     Returns:
-        None to test again at once, 0 to let another thread run, or seconds to sleep.
+        0 to let another thread run, or seconds to sleep.
     """
-    if elapsed < _SPIN_SECONDS and not crowded:
-        return None
     if busy or elapsed < _YIELD_SECONDS:
         return 0.0
     return min(elapsed * _SLEEP_SHARE, _LONGEST_SLEEP)
 
 
-def rest(seconds: float | None) -> None:
+def rest(seconds: float) -> None:
     """Carries out what `pause` decided."""
     if seconds:
         time.sleep(seconds)
-    elif seconds is not None:
+    else:
         os.sched_yield()
 
 

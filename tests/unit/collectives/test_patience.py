@@ -5,23 +5,32 @@ import pytest
 from unisono.collectives import patience
 
 
-def test_near_workers_are_waited_for_without_a_pause():
-    assert patience.pause(1e-6, busy=False, crowded=False) is None
-
-
-def test_on_a_crowded_host_the_core_is_given_away_at_once():
-    assert patience.pause(1e-6, busy=False, crowded=True) == 0.0
+def test_a_near_worker_is_waited_for_without_sleep():
+    assert patience.pause(1e-6, busy=False) == 0.0
 
 
 def test_a_worker_that_moves_data_does_not_sleep():
-    assert patience.pause(1.0, busy=True, crowded=True) == 0.0
+    assert patience.pause(1.0, busy=True) == 0.0
 
 
 def test_sleeps_grow_with_the_wait_and_stay_short():
-    naps = [patience.pause(elapsed, busy=False, crowded=False) for elapsed in (0.001, 0.004, 0.1, 60.0)]
+    naps = [patience.pause(elapsed, busy=False) for elapsed in (0.001, 0.004, 0.1, 60.0)]
     assert naps == sorted(naps)
     assert 0 < naps[0] < 0.001 / 10
     assert naps[-1] == 0.001
+
+
+@pytest.mark.parametrize("spins", [0, 1, 100])
+def test_only_the_first_tests_come_without_a_pause(spins):
+    tests, rests = 0, []
+
+    def test():
+        nonlocal tests
+        tests += 1
+        return tests == spins + 3
+
+    patience.wait(test, lambda seconds: None, spins=spins, clock=lambda: 0.0, give_way=rests.append)
+    assert rests == [0.0, 0.0]
 
 
 class Time:
@@ -44,7 +53,7 @@ class Time:
         return self.now >= self.arrival
 
     def wait(self, ask=None):
-        patience.wait(self.test, ask or self.asked.append, crowded=False, clock=self.clock, give_way=self.give_way)
+        patience.wait(self.test, ask or self.asked.append, spins=0, clock=self.clock, give_way=self.give_way)
 
 
 def test_what_is_ready_is_not_waited_for():
