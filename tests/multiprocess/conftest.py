@@ -1,5 +1,8 @@
 """Tests over cases: `@pytest.mark.case("module.function", workers=(...))` gives a test a `run` for each world.
 
+`backends` leaves out backends; `more` adds worlds such as "torch-3", for what does not depend on the backend;
+`against` says which one-process worlds a test compares with ("plain" if nothing is said).
+
 All cases that the selected tests need of one world run in one group of processes, started when the first of
 them is asked for.
 """
@@ -23,7 +26,7 @@ LAST = ("files.r27_slow_chief",)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "case(name, workers, backends): run a case of tests/multiprocess/cases")
+    config.addinivalue_line("markers", "case(name, workers, backends, more, against): run a case of tests/multiprocess/cases")
 
 
 def world_of(backend: str, workers: int | str) -> World:
@@ -42,6 +45,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     workers = marker.kwargs.get("workers", (2,))
     backends = marker.kwargs.get("backends", BACKENDS)
     worlds = [world_of(backend, count) for backend in backends for count in workers]
+    worlds += [world_of(*name.split("-")) for name in marker.kwargs.get("more", ())]
     metafunc.parametrize(
         "run", [(marker.args[0], world) for world in worlds], indirect=True, ids=[str(world) for world in worlds]
     )

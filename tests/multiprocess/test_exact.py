@@ -48,7 +48,7 @@ def test_r11_sample_weights(run):
         same(run.one(reduction), run.plain[reduction])
 
 
-@pytest.mark.case("exact.r11_uneven_sample_weights", workers=(2, 3))
+@pytest.mark.case("exact.r11_uneven_sample_weights", more=("torch-3",))
 @pytest.mark.parametrize("reduction", ["sum_over_batch_size", "mean_with_sample_weight", "sum"])
 def test_r11_sample_weights_on_uneven_parts(run, reduction):
     same(run.one(reduction), run.plain[reduction])
@@ -165,7 +165,7 @@ def test_optimizers_see_global_gradients(run, name):
         assert flat(found) == near(flat(right))
 
 
-@pytest.mark.case("exact.r31_state_is_one", workers=(2, 3))
+@pytest.mark.case("exact.r31_state_is_one", more=("torch-3",))
 def test_r31_state_is_one_after_every_step(run):
     assert len(run.one("states")) == 8
     run.agreed()

@@ -10,7 +10,7 @@ KINDS = (
 )  # fmt: skip
 
 
-@pytest.mark.case("inputs.kinds", workers=(2, 3))
+@pytest.mark.case("inputs.kinds", more=("torch-3",))
 @pytest.mark.parametrize("kind", KINDS)
 def test_kinds_of_data(run, kind):
     right = run.plain[kind]
@@ -26,7 +26,7 @@ def test_kinds_of_data(run, kind):
         assert found[key] == near(right[key]), key
 
 
-@pytest.mark.case("inputs.r06_each_sample_once", workers=(2, 3), against=())
+@pytest.mark.case("inputs.r06_each_sample_once", more=("torch-3",), against=())
 @pytest.mark.parametrize("source", ["tf_data", "tf_data_shuffled", "arrays", "py_dataset", "generator"])
 def test_r06_each_sample_once(run, source):
     epochs = 1 if source == "generator" else 2
@@ -64,7 +64,7 @@ def test_arguments_of_fit(run, call):
     same(run.one(call), run.plain[call])
 
 
-@pytest.mark.case("inputs.seeded_shuffles", workers=(2, 3), against=("alone",))
+@pytest.mark.case("inputs.seeded_shuffles", more=("torch-3",), against=("alone",))
 def test_a_seeded_dataset_shuffle_is_the_same_for_any_number_of_workers(run):
     same(run.agreed(), run.alone)
 
@@ -74,7 +74,7 @@ def test_an_unseeded_shuffle_is_agreed(run):
     run.agreed()
 
 
-@pytest.mark.case("inputs.r23_predict", workers=(2, 3))
+@pytest.mark.case("inputs.r23_predict", more=("torch-3",))
 def test_r23_predict_gives_the_whole_result_in_order(run):
     for name, rows in (("ten", range(10)), ("tf_data", range(10)), ("one", [3])):
         assert run.one(name)["same"] == [[float(i)] for i in rows]
@@ -89,7 +89,7 @@ def test_a_slow_dataset_of_batches(run):
     assert sorted({i for asked in run.each("asked") for i in asked}) == list(range(10))
 
 
-@pytest.mark.case("inputs.batch_methods", workers=(2, 3))
+@pytest.mark.case("inputs.batch_methods", more=("torch-3",))
 def test_batch_methods_take_the_global_batch(run):
     assert run.one("first_weight") == near(0.30)
     assert run.one("first")["loss"] == near(30.0)

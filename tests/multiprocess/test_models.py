@@ -51,7 +51,7 @@ def test_custom_compute_loss(run):
     same(run.agreed(), run.plain)
 
 
-@pytest.mark.case("models.r28_equal_start_unequal_noise", workers=(2, 3), against=())
+@pytest.mark.case("models.r28_equal_start_unequal_noise", more=("torch-3",), against=())
 @pytest.mark.parametrize("seeding", ["unseeded", "seeded"])
 def test_r28_equal_start_unequal_noise(run, seeding):
     found = run.each(seeding)
@@ -62,7 +62,7 @@ def test_r28_equal_start_unequal_noise(run, seeding):
     assert all(masks[i] != masks[j] for i in range(len(masks)) for j in range(i))
 
 
-@pytest.mark.case("models.r22_stop_on_one_rank", workers=(2, 3))
+@pytest.mark.case("models.r22_stop_on_one_rank", more=("torch-3",))
 @pytest.mark.parametrize("where", ["at_epoch_end", "inside_an_epoch", "early_stopping"])
 def test_r22_a_stop_is_agreed(run, where):
     found, right = run.one(where), run.plain[where]
@@ -89,7 +89,7 @@ def test_only_the_chief_prints(run):
         assert all(text == "" for text in texts[1:]), name
 
 
-@pytest.mark.case("models.r26_late_strategy", workers=("alone", 2, 3))
+@pytest.mark.case("models.r26_late_strategy", workers=("alone", 2), more=("torch-3",))
 def test_r26_late_strategy(run):
     assert run.one("late") == (run.world.size != 3)
     same(run.one("again"), run.plain["again"])
@@ -102,7 +102,7 @@ def test_a_model_outside_any_scope_is_spoken_of(run):
     assert all("scope" in told for told in run.each("told"))
 
 
-@pytest.mark.case("models.strategy_surface", workers=(2, 3), against=())
+@pytest.mark.case("models.strategy_surface", more=("torch-3",), against=())
 def test_names_of_the_strategy(run):
     size = run.world.size
     assert run.each("replicas") == [size] * size

@@ -99,7 +99,7 @@ def main(plan_path: str, rank_text: str) -> int:
         world = World(plan["backend"], plan["kind"], plan["size"], rank, shared, early, plan.get("arguments", {}))
         print(f"=== {case}", file=sys.stderr, flush=True)
         _forget_seeds()
-        begun = time.monotonic()
+        begun, cpu = time.monotonic(), time.process_time()
         raised: BaseException | None = None
         try:
             value = getattr(importlib.import_module(f"cases.{module}"), function)(strategy, world)
@@ -111,7 +111,8 @@ def main(plan_path: str, rank_text: str) -> int:
                 "kinds": [kind.__name__ for kind in type(error).__mro__],
                 "traceback": traceback.format_exc(),
             }
-        result["seconds"] = time.monotonic() - begun
+        result["at"] = time.monotonic()
+        result["seconds"], result["cpu_seconds"] = result["at"] - begun, time.process_time() - cpu
         result["fatal"] = raised is not None or bool(world.problems)
         _write(results / f"{case}.{rank}.json", result)
         if raised is not None and plan.get("propagate"):

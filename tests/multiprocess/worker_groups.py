@@ -60,6 +60,7 @@ class WorkerEnd:
         stdout: All it printed.
         stderr: All it printed on standard error.
         seconds: Time from the start of the group to the end of this worker.
+        at: When it ended, in seconds of the monotonic clock, which "at" in results shows too.
         killed: Whether the harness had to end it.
     """
 
@@ -67,6 +68,7 @@ class WorkerEnd:
     stdout: str
     stderr: str
     seconds: float
+    at: float
     killed: bool
 
     def tail(self) -> str:
@@ -260,6 +262,7 @@ class _Start:
                 stdout=(self.scratch / f"stdout.{rank}").read_text(errors="replace"),
                 stderr=(self.scratch / f"stderr.{rank}").read_text(errors="replace"),
                 seconds=self.ended[rank],
+                at=self.started + self.ended[rank],
                 killed=rank in self.killed,
             )
             for rank, process in self.processes.items()
