@@ -15,7 +15,6 @@ import os
 import secrets
 import sys
 import threading
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -31,14 +30,12 @@ from unisono.control.client import Client
 from unisono.control.coordinator import Coordinator
 from unisono.control.meeting import Endpoint, meet, open_pmi
 from unisono.control.membership import Plan
-from unisono.control.messages import Broken, Failed
+from unisono.control.messages import Broken
 from unisono.control.progress import Progress
 from unisono.control.sockets import is_loopback
 from unisono.control.watch import ControlWatch
-from unisono.control.wire import clip
 from unisono.errors import (
     ClusterError,
-    CollectiveTimeoutError,
     ConfigurationError,
     UnisonoError,
     WorkerFailedError,
@@ -48,7 +45,6 @@ from unisono.log import logger
 
 _FAIL_SECONDS = 2.0
 _CLOSE_SECONDS = 2.0
-_TRACE_LINES = 30
 
 
 @dataclass
@@ -128,7 +124,7 @@ class Runtime:
             self._failed = True
         self._abandon(error)
         progress = self._line.progress
-        self._line.client.fail(_failed(error, self.rank, progress.step, progress.phase), _FAIL_SECONDS)
+        self._line.client.fail(verdicts.failed(error, self.rank, progress.step, progress.phase), _FAIL_SECONDS)
 
     def close(self) -> None:
         """Ends the job in good order; after a failure, without waiting for anyone."""
@@ -344,30 +340,10 @@ class _Start:
         return Runtime(self._cluster, data, agreement, line, self._timeout)
 
     def _give_up(self, client: Client, error: BaseException) -> None:
-        client.fail(_failed(error, self._cluster.rank, -1, "start-up"), _FAIL_SECONDS)
+        client.fail(verdicts.failed(error, self._cluster.rank, -1, "start-up"), _FAIL_SECONDS)
         self._let_go()
 
     def _let_go(self) -> None:
         if self._coordinator is not None:
             self._coordinator.wait()
             self._coordinator.release()
-
-
-def _failed(error: BaseException, rank: int, step: int, phase: str) -> Failed:
-    """Returns what the others are told about an error of this worker."""
-    kind = "error"
-    if isinstance(error, CollectiveTimeoutError):
-        kind = "timeout"
-    elif isinstance(error, WorkerLostError):
-        kind = "left"
-    about = error.rank if kind != "error" and isinstance(error, UnisonoError) and error.rank is not None else rank
-    lines = "".join(traceback.format_exception(error)).splitlines()
-    return Failed(
-        kind=kind,
-        error_type=type(error).__name__,
-        message=clip(f"{error}"),
-        trace=clip("\n".join(lines[-_TRACE_LINES:])) if kind == "error" else "",
-        about=about,
-        step=step,
-        phase=phase,
-    )

@@ -134,14 +134,14 @@ def main() -> None:
     rank, plan = int(sys.argv[1]), json.loads(sys.argv[2])
     before(plan, rank)
     began = time.monotonic()
-    job = runtime.connect(cluster(rank, plan), CommunicationOptions())
-    print(f"ready in {time.monotonic() - began:.3f}", flush=True)
     own = plan["do"] if isinstance(plan["do"], str) else plan["do"].get(str(rank), "meet")
     try:
+        job = runtime.connect(cluster(rank, plan), CommunicationOptions())
+        print(f"ready in {time.monotonic() - began:.3f}", flush=True)
         globals()[own](job, plan)
     except Exception:
         # The clock is the same for all processes of a machine.
-        print(f"raised at {time.monotonic()}", flush=True)
+        print(f"began at {began} raised at {time.monotonic()}", flush=True)
         raise
     print("done", flush=True)
 

@@ -8,6 +8,8 @@ import pytest
 from unisono import runtime
 from unisono.cluster.spec import ALONE, Address, Cluster, Task
 from unisono.collectives.options import CommunicationImplementation, CommunicationOptions
+from unisono.control import verdicts
+from unisono.control.wire import decode, encode
 from unisono.errors import CollectiveTimeoutError, ConfigurationError, WorkerLostError
 
 OPTIONS = CommunicationOptions()
@@ -61,7 +63,7 @@ def test_what_others_are_told_of_an_error():
     try:
         raise ValueError("the picture in row 5 is broken")
     except ValueError as error:
-        told = runtime._failed(error, 1, 5, "loading")
+        told = verdicts.failed(error, 1, 5, "loading")
     assert (told.kind, told.error_type, told.about, told.step, told.phase) == ("error", "ValueError", 1, 5, "loading")
     assert told.message == "the picture in row 5 is broken"
     assert "test_runtime.py" in told.trace and told.trace.endswith("row 5 is broken")
@@ -76,10 +78,20 @@ def test_what_others_are_told_of_an_error():
     ],
 )
 def test_who_gives_up_waiting_speaks_of_the_other(error, kind, about):
-    told = runtime._failed(error, 1, 5, "")
+    told = verdicts.failed(error, 1, 5, "")
     assert (told.kind, told.about, told.trace) == (kind, about, "")
 
 
 def test_long_errors_are_cut():
-    told = runtime._failed(ValueError("x" * 100_000), 0, 0, "")
+    told = verdicts.failed(ValueError("x" * 100_000), 0, 0, "")
     assert len(told.message) < 5000 and len(told.trace) < 5000
+
+
+class UnprintableError(ValueError):
+    def __str__(self):
+        raise KeyError("no text")
+
+
+@pytest.mark.parametrize("error", [UnprintableError(), ValueError("\U0001f600" * 100_000), ValueError("\0" * 100_000)])
+def test_every_error_can_be_told(error):
+    assert decode(encode(verdicts.failed(error, 0, 0, ""))[:-1]).error_type == type(error).__name__

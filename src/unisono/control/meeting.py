@@ -24,7 +24,7 @@ _LONGEST_PAUSE = 1.0
 _REPORT_SECONDS = 10.0
 _GRACE_SECONDS = 3.0
 _CHUNK = 64 * 1024
-_NOTES_SECONDS = 2.0
+_NOTES_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def _notes(message: NotMet) -> dict[int, str]:
         try:
             resolve(host, left)
         except TimeoutError:
-            continue
+            notes[missing.rank] = f"nobody here answers what the address of {host!r} is"
         except OSError as error:
             notes[missing.rank] = f"the name {host!r} does not resolve here ({error.strerror or error})"
     return notes

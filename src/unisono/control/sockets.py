@@ -156,6 +156,9 @@ def resolve(host: str, seconds: float) -> list[str]:
             result.append(list(dict.fromkeys(str(info[4][0]) for info in infos)))
         except OSError as error:
             failure.append(error)
+        except UnicodeError as error:
+            # Names such as "a..b" do not even get as far as the resolver.
+            failure.append(OSError(str(error)))
 
     thread = threading.Thread(target=ask, name="unisono-resolve", daemon=True)
     thread.start()

@@ -1,11 +1,13 @@
-"""From messages of the control plane to what the user reads: errors and log lines, as plain functions."""
+"""Between messages of the control plane and what the user reads: errors and log lines, as plain functions."""
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping
 
 from unisono.cluster.spec import Address
-from unisono.control.messages import Broken, Late, LateWorker, NotMet, Refused, StillMissing
+from unisono.control.messages import Broken, Failed, Late, LateWorker, NotMet, Refused, StillMissing
+from unisono.control.wire import clip
 from unisono.errors import (
     CollectiveTimeoutError,
     StartupError,
@@ -13,6 +15,8 @@ from unisono.errors import (
     WorkerFailedError,
     WorkerLostError,
 )
+
+_TRACE_LINES = 30
 
 
 def unreachable(chief: str, address: Address, cause: str, seconds: float) -> StartupError:
@@ -157,10 +161,45 @@ def timed_out(late: Late | None, operation: str, seconds: float, step: int, phas
     )
 
 
+def failed(error: BaseException, rank: int, step: int, phase: str) -> Failed:
+    """Returns what the others are told about an error of this worker.
+
+    Args:
+        error: What it raised.
+        rank: This worker.
+        step: Its step, -1 if unknown.
+        phase: Its phase.
+    """
+    kind = "error"
+    if isinstance(error, CollectiveTimeoutError):
+        kind = "timeout"
+    elif isinstance(error, WorkerLostError):
+        kind = "left"
+    about = error.rank if kind != "error" and isinstance(error, UnisonoError) and error.rank is not None else rank
+    lines = "".join(traceback.format_exception(error)).splitlines()
+    return Failed(
+        kind=kind,
+        error_type=type(error).__name__,
+        message=clip(_said(error)),
+        trace=clip("\n".join(lines[-_TRACE_LINES:])) if kind == "error" else "",
+        about=about,
+        step=step,
+        phase=phase,
+    )
+
+
 def where(step: int, phase: str) -> str:
     """Returns " in step 5, gradient exchange", or what of it is known."""
     parts = ([f"step {step}"] if step >= 0 else []) + ([phase] if phase else [])
     return f" in {', '.join(parts)}" if parts else ""
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as problem:  # noqa: BLE001
+        # An exception of the user's that cannot be printed must not stop the others from being told.
+        return f"(its message cannot be shown: {type(problem).__name__})"
 
 
 def _late_text(late: Late) -> str:

@@ -73,7 +73,9 @@ def decode(line: bytes) -> Message:
 
 
 def clip(text: str, limit: int = _TEXT_LIMIT) -> str:
-    """Returns `text`, its middle cut out if it is longer than `limit` characters."""
+    """Returns `text`, its middle cut out if it is longer than `limit` characters (a third, if not all are ASCII)."""
+    # In JSON a character beyond ASCII takes up to twelve bytes.
+    limit = limit if text.isascii() else limit // 3
     if len(text) <= limit:
         return text
     half = (limit - 5) // 2

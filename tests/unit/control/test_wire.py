@@ -106,7 +106,7 @@ def test_a_line_without_end_is_rejected():
         lines.feed(b"x")
 
 
-@given(st.text(max_size=300), st.integers(20, 100))
+@given(st.text(max_size=300), st.integers(60, 200))
 def test_clipped_texts_keep_both_ends(text, limit):
     short = clip(text, limit)
     assert len(short) <= limit
