@@ -40,11 +40,12 @@ test:
 
 test-oldest:
 	scripts/set-up .venv-oldest test requirements/oldest.txt . tensorflow-cpu jax pytest pytest-timeout hypothesis psutil
-	.venv-oldest/bin/python -m pytest -m oldest $(PYTEST_ARGS)
+	.venv-oldest/bin/python -m pytest tests/multiprocess/test_exact.py -k 'tensorflow-2 or jax-2' $(PYTEST_ARGS)
 
 bench:
 	scripts/set-up .venv test requirements/newest.txt '.[test]'
-	$(PY) -m pip install --quiet --no-deps --constraint requirements/newest.txt tf-keras
+	$(PY) -m pip show --quiet tf-keras 2>/dev/null || \
+		$(PY) -m pip install --quiet --no-deps --constraint requirements/newest.txt tf-keras
 	$(PY) benchmarks/run.py
 
 format:

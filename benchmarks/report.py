@@ -86,7 +86,17 @@ def render(section: Section) -> str:
     Args:
         section: To be shown.
     """
-    parts = [f"## {section.title}", *(f"**{fault}**" for fault in section.faults), section.text]
+    parts = [f"## {section.title}", *(f"**{in_one_line(fault)}**" for fault in section.faults), section.text]
     if section.targets:
         parts.append(target_table(section.targets))
     return "\n\n".join(parts)
+
+
+def in_one_line(fault: str) -> str:
+    """Returns what went wrong, without the traceback in between.
+
+    Args:
+        fault: May have many lines.
+    """
+    first, *rest = fault.splitlines()
+    return f"{first} ({rest[-1].strip()})" if rest else first

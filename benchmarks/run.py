@@ -19,7 +19,7 @@ import allreduce
 import memory
 import startup
 import step
-from report import Section, Target, render, table, target_table
+from report import Section, Target, in_one_line, render, table, target_table
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results.md"
@@ -94,7 +94,7 @@ def document(sections: Sequence[Section], about: str) -> str:
     faults = [fault for section in sections for fault in section.faults]
     parts = ["# Measurements", "Written by `make bench`.", "## What falls short"]
     if faults:
-        parts.append("\n".join(f"- {_one_line(fault)}" for fault in faults))
+        parts.append("\n".join(f"- {in_one_line(fault)}" for fault in faults))
     parts.append(target_table(missed) if missed else f"No target was missed; there are {len(targets)}.")
     parts += [
         "## Where and how",
@@ -151,11 +151,6 @@ def tried(name: str, measurement: Callable[[], list[Section]]) -> list[Section]:
         return measurement()
     except (OSError, RuntimeError, SystemExit) as error:
         return [Section(name, "Could not be measured.", faults=(f"{name}: {error}",))]
-
-
-def _one_line(text: str) -> str:
-    lines = text.splitlines()
-    return lines[0] + (f" ({lines[-1].strip()})" if len(lines) > 1 else "")
 
 
 def main() -> None:

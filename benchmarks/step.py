@@ -117,6 +117,7 @@ class Variant:
         except team.TeamError as error:
             for times in self.times.values():
                 times.fault = str(error)
+            print(error, file=sys.stderr)
             self._team = None
             with contextlib.suppress(team.TeamError):
                 self._stack.__exit__(type(error), error, error.__traceback__)
