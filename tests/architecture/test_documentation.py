@@ -145,7 +145,7 @@ def test_the_ways_to_start_work(commands: list[str], tmp_path: Path, free_ports:
     finally:
         for process in running:
             process.kill()
-            process.wait()
+            process.communicate()
     assert [process.returncode for process in running] == [0] * len(running), "\n".join(outputs)
     results = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(tmp_path.glob("result-*.json"))]
     assert [result[:2] for result in results] == [[rank, workers] for rank in range(workers)]
