@@ -28,7 +28,7 @@ import numpy as np
 import tensorflow as tf
 
 from unisono import log
-from unisono.data import batches, class_weights, tensorflow_seeds
+from unisono.data import batches, class_weights, tensorflow_graph, tensorflow_seeds
 from unisono.data.base import Agreement, Part
 from unisono.data.whole import WholeSource
 from unisono.errors import ConfigurationError, DivergenceError
@@ -36,7 +36,6 @@ from unisono.errors import ConfigurationError, DivergenceError
 _WHERE = "The tf.data.Dataset"
 _PYTHON_OPS = {"PyFunc", "EagerPyFunc", "PyFuncStateless"}
 _STATE_OPS = {"ReadVariableOp", "AssignAddVariableOp", "RngReadAndSkip"}
-_IGNORE_STATE = 1
 
 
 class TensorflowSource(WholeSource):
@@ -112,7 +111,7 @@ class _Pipeline:
         self._ordered = options
         self._dataset = dataset
         self._agreement = agreement
-        self._graph: Any = None
+        self._graph: tensorflow_graph.PipelineGraph | None = None
         self._draws: list[tensorflow_seeds.Draw] = []
         self._epoch = -1
         self._loaded: Any = None
@@ -142,8 +141,8 @@ class _Pipeline:
 
     def _agree(self) -> None:
         """Serializes the pipeline and takes over the chief's seeds."""
-        graph = _serialize(self._dataset)
-        mine = None if graph is None else tensorflow_seeds.draws(graph)
+        serialized = tensorflow_graph.serialize(self._dataset)
+        mine = None if serialized is None else tensorflow_seeds.draws(serialized.graph)
         chief: list[tensorflow_seeds.Draw] | None = self._agreement.from_chief(mine)
         here, there = ([d.op for d in draws or []] for draws in (mine, chief))
         if mine is not None and chief is not None and here != there:
@@ -153,14 +152,14 @@ class _Pipeline:
                 remedy="build the same pipeline on all workers.",
             )
         self._draws = chief or []
-        if graph is not None:
-            outer, inner = tensorflow_seeds.ops(graph)
+        if serialized is not None:
+            outer, inner = tensorflow_seeds.ops(serialized.graph)
             self._generated = "GeneratorDataset" in outer | inner
             python = bool(inner & _PYTHON_OPS) and not self._generated
             random = any("Dataset" not in d.op for d in mine or [])
             self._values_may_differ = python or random or bool(inner & _STATE_OPS)
             if chief is not None:
-                self._graph = graph
+                self._graph = serialized
 
     def _load(self, seed: int) -> Any:
         if self._graph is None:
@@ -172,26 +171,10 @@ class _Pipeline:
             )
             return self._dataset.with_options(self._ordered)
         graph = tf.compat.v1.GraphDef()
-        graph.CopyFrom(self._graph)
+        graph.CopyFrom(self._graph.graph)
         tensorflow_seeds.write_seeds(graph, self._draws, seed, self._epoch)
         tensorflow_seeds.make_ordered(graph)
-        variant = tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
-        loaded = tf.data.experimental.from_variant(variant, self._dataset.element_spec)
-        return loaded.with_options(self._dataset.options().merge(self._ordered))
-
-
-def _serialize(dataset: Any) -> Any:
-    """Returns the pipeline as a `GraphDef`, or None if TensorFlow cannot."""
-    try:
-        text = tf.raw_ops.DatasetToGraphV2(
-            input_dataset=tf.data.experimental.to_variant(dataset), external_state_policy=_IGNORE_STATE
-        ).numpy()
-    except tf.errors.OpError as error:
-        log.logger.debug("DatasetToGraphV2: %s", error)
-        return None
-    graph = tf.compat.v1.GraphDef()
-    graph.ParseFromString(text)
-    return graph
+        return self._graph.load(graph).with_options(self._dataset.options().merge(self._ordered))
 
 
 def _without_floats(data: Any) -> Any:

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from minutes import Minutes, Worker, in_turn
-from unisono.data import tensorflow_dataset, tensorflow_seeds
+from unisono.data import tensorflow_graph, tensorflow_seeds
 from unisono.data.select import make_source
 from unisono.errors import ConfigurationError, DivergenceError
 
@@ -94,6 +94,17 @@ def test_a_cache_in_memory_outlives_the_epoch() -> None:
     assert sorted(made) == sorted(2 * [*range(6)])
 
 
+def test_large_arrays_are_kept_outside_the_graph() -> None:
+    rows = np.arange(20_000, dtype="int64")
+    dataset = tf.data.Dataset.from_tensor_slices((rows, tf.cast(rows, "float32"))).shuffle(100).batch(10_000)
+    serialized = tensorflow_graph.serialize(dataset)
+    assert serialized is not None and serialized.graph.ByteSize() < 10_000
+    (first, second), (one, other) = read(lambda rank: dataset.map(lambda x, y: (x, y + tf.random.uniform(()))))
+    assert one == other
+    assert first != second
+    assert sorted(i for b in first for i in b) == rows.tolist()
+
+
 def test_the_chiefs_seeds_win() -> None:
     batches, (first, second) = read(lambda rank: numbers().shuffle(12, seed=rank + 1).batch(5))
     assert first == second
@@ -114,9 +125,9 @@ def test_other_data_than_the_chiefs_has_another_fingerprint() -> None:
 def test_a_pipeline_that_cannot_be_serialized_is_found_by_its_fingerprint(
     monkeypatch: pytest.MonkeyPatch, without: tuple[int, ...]
 ) -> None:
-    serialize = tensorflow_dataset._serialize
+    serialize = tensorflow_graph.serialize
     ranks = iter((0, 1))
-    monkeypatch.setattr(tensorflow_dataset, "_serialize", lambda d: None if next(ranks) in without else serialize(d))
+    monkeypatch.setattr(tensorflow_graph, "serialize", lambda d: None if next(ranks) in without else serialize(d))
     _, (first, second) = read(lambda rank: tf.data.Dataset.range(1000).shuffle(1000).batch(100))
     assert first != second
 
@@ -190,15 +201,21 @@ def test_elements_that_are_not_batched_are_refused() -> None:
         next(source(numbers()).epoch())
 
 
+def draws(dataset: Any) -> list[tensorflow_seeds.Draw]:
+    serialized = tensorflow_graph.serialize(dataset)
+    assert serialized is not None
+    return tensorflow_seeds.draws(serialized.graph)
+
+
 def test_draws_are_listed_by_structure_not_by_name() -> None:
     def build() -> tf.data.Dataset:
         inner = numbers(2).shuffle(2, seed=3).interleave(lambda i: numbers(3).shuffle(3), num_parallel_calls=2)
         return inner.map(lambda i: i + tf.random.uniform((), 0, 1, tf.int64)).batch(2)
 
-    first = tensorflow_seeds.draws(tensorflow_dataset._serialize(build()))
+    first = draws(build())
     for _ in range(5):
         build()
-    assert tensorflow_seeds.draws(tensorflow_dataset._serialize(build())) == first
+    assert draws(build()) == first
     assert [(d.op, d.nested, d.starts_anew) for d in first] == [
         ("ShuffleDatasetV3", False, False),
         ("ShuffleDatasetV3", True, True),
