@@ -1,0 +1,99 @@
+"""Metrics are reduced as state, and what is reduced is dropped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from unisono.training.metrics import MetricReader, plain, reduce_states
+from unit.training.workers import together
+
+# Keras hands its variables to NumPy 2 in an old way.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+
+
+def reduced(aggregation: str, *values: Any, dtype: str = "float32") -> list[np.ndarray]:
+    """Returns what each worker gets if worker r holds `values[r]`."""
+    arrays = [np.asarray(v, dtype) for v in values]
+    results = together(len(arrays), lambda c: reduce_states(c, [arrays[c.rank]], [aggregation])[0])
+    assert all(r.dtype == dtype and r.shape == arrays[0].shape for r in results)
+    return results
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "dtype", "values", "right"),
+    [
+        ("sum", "float32", ([1, 2], [3, 4], [5, 6]), [9, 12]),
+        ("none", "float32", (1, 3), 4),
+        ("mean", "float32", (1, 3), 2),
+        ("mean", "float32", ([1, 2], [4, 8], [4, 2]), [3, 4]),
+        ("only_first_replica", "float32", ([7, 8], [9, 9]), [7, 8]),
+        ("sum", "int32", (2**30, 3), 2**30 + 3),
+        ("sum", "uint8", (100, 27), 127),
+        ("mean", "int64", (2, 4), 3),
+        ("only_first_replica", "int32", (5, 6), 5),
+        ("sum", "bool", ([True, False, True], [False, False, True]), [True, False, True]),
+        ("only_first_replica", "bool", (False, True), False),
+        ("sum", "float64", (0.1, 0.2), 0.1 + 0.2),
+        ("sum", "float16", ([1, 2], [3, 4]), [4, 6]),
+        ("sum", "float32", (np.zeros((2, 0)), np.zeros((2, 0))), np.zeros((2, 0))),
+    ],
+)
+def test_how_states_are_reduced(aggregation: str, dtype: str, values: Any, right: Any):
+    for result in reduced(aggregation, *values, dtype=dtype):
+        assert np.array_equal(result, np.asarray(right, dtype))
+
+
+def test_what_another_worker_holds_does_not_count_where_the_first_wins():
+    for result in reduced("only_first_replica", 1.5, np.nan):
+        assert result == 1.5
+
+
+def test_many_variables_of_all_kinds_at_once():
+    def work(channel: Any) -> list[np.ndarray]:
+        values = [np.full((2, 3), channel.rank, "float32"), np.array(channel.rank + 1), np.array([True, False])]
+        before = [v.copy() for v in values]
+        out = reduce_states(channel, values, ["mean", "sum", "sum"])
+        assert all(np.array_equal(a, b) for a, b in zip(values, before, strict=True)), "the input was changed"
+        return out
+
+    for mean, count, flags in together(3, work):
+        assert np.array_equal(mean, np.ones((2, 3), "float32"))
+        assert count == 6 and count.dtype == "int64"
+        assert flags.tolist() == [True, False] and flags.dtype == bool
+
+
+def test_alone_nothing_changes():
+    values = [np.array(3, "int32")]
+    (result,), *others = together(1, lambda c: reduce_states(c, values, ["mean"]))
+    assert result is values[0] and not others
+
+
+def test_a_model_reads_global_results_and_keeps_its_own_state():
+    truth, said = [[0.0, 0.0], [1.0, 1.0]], [[0.0, 1.0], [1.0, 1.0]]
+
+    def work(channel: Any) -> Any:
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Identity()])
+        model.compile("sgd", "mse", metrics=[keras.metrics.BinaryAccuracy(name="right")])
+        y = np.array(truth[channel.rank], "float32")[:, None]
+        model._symbolic_build(data_batch=(y, y))
+        model.metrics[1].update_state(y, np.array(said[channel.rank], "float32")[:, None])
+        reader = MetricReader(model, channel, lambda function: function)
+        return (
+            [reader.read()["right"] for _ in range(2)],
+            float(model.get_metrics_result()["right"]),
+            reader.read(often=True),
+        )
+
+    for rank, (twice, own, often) in enumerate(together(2, work)):
+        assert twice == [0.75, 0.75], "what was reduced has been counted again"
+        assert own == [0.5, 1.0][rank]
+        assert often["right"] == 0.75 and type(often["right"]) is float
+
+
+def test_plain_values():
+    assert plain(keras.ops.convert_to_tensor(1.5)) == 1.5 and type(plain(np.float32(2))) is float
+    assert isinstance(plain(keras.ops.ones(3)), np.ndarray)
