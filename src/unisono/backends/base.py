@@ -14,8 +14,8 @@ Step functions share one signature on all backends:
     predict(state, data)             -> (outputs, state)
 
 `state` is what Keras's trainer of the backend passes around: a tuple of lists of arrays on JAX, None elsewhere.
-`weights` is a float32 array of shape (3,): this worker's share of the global batch, its inverse, and 1; all 0 for a
-worker without data.
+`weights` is a float32 array of shape (4,): this worker's share of the global batch, its inverse, 1, and the number
+of its examples; all 0 for a worker without data.
 
 A worker without data makes the same update as the others, with no gradients of its own and no forward pass. Only
 where others exchange inside the forward pass (a loss divided by the sum of weights), or where this worker has not
@@ -61,6 +61,8 @@ class StepScope:
     """Scalar: 1 / share."""
     presence: Tensor = None
     """Scalar: 1, or 0 for a worker without data."""
+    local: Tensor = None
+    """Scalar: examples of this worker."""
     token: Tensor = None
     """On JAX, a scalar that orders the exchanges of one step."""
     captured: list[Tensor | None] | None = None
@@ -80,14 +82,14 @@ class StepScope:
     def enter(self, kind: str, weights: Tensor) -> Iterator[None]:
         """Marks the extent of one step; `weights` as in the step functions' signature."""
         self.active, self.token = True, None
-        self.share, self.inverse, self.presence = weights[0], weights[1], weights[2]
+        self.share, self.inverse, self.presence, self.local = weights[0], weights[1], weights[2], weights[3]
         self._totals = 0
         try:
             yield
             self.totals[kind] = self._totals
         finally:
             self.active = False
-            self.share = self.inverse = self.presence = self.token = None
+            self.share = self.inverse = self.presence = self.local = self.token = None
             self.moving = []
 
     def count_total(self) -> None:
@@ -162,16 +164,18 @@ class Backend(abc.ABC):
         """Builds the train step function; `moving` are variables that a forward pass may change."""
 
     @abc.abstractmethod
-    def idle_train(self, model: Any, scope: StepScope, moving: Sequence[Any]) -> Callable[..., Any]:
-        """Builds the function of a worker that has no data while others train."""
+    def idle_train(
+        self, model: Any, scope: StepScope, moving: Sequence[Any], train: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        """Builds the function of a worker that has no data while others train; `train` is its step function."""
 
     @abc.abstractmethod
     def test(self, model: Any, scope: StepScope) -> Callable[..., tuple[Any, Any]]:
         """Builds the test step function."""
 
     @abc.abstractmethod
-    def idle_test(self, model: Any, scope: StepScope) -> Callable[..., Any]:
-        """Builds the function of a worker that has no data while others test."""
+    def idle_test(self, model: Any, scope: StepScope, test: Callable[..., Any]) -> Callable[..., Any]:
+        """Builds the function of a worker that has no data while others test; `test` is its step function."""
 
     @abc.abstractmethod
     def predict(self, model: Any) -> Callable[..., tuple[Any, Any]]:
@@ -182,21 +186,19 @@ class Backend(abc.ABC):
         """Gives `run(state, batches) -> (logs, state)` the signature that Keras's loop of this backend calls."""
 
     @abc.abstractmethod
-    def predict_function_for_keras(
-        self, run: Callable[[Any, Iterator[Any]], tuple[Any, Any]]
-    ) -> Callable[..., Any]:
+    def predict_function_for_keras(self, run: Callable[[Any, Iterator[Any]], tuple[Any, Any]]) -> Callable[..., Any]:
         """The same for `predict`, whose loop passes its batches in another way on some backends."""
 
-    def prepare(self, model: Any, train: Callable[..., Any], sample: tuple[Any, ...]) -> None:  # noqa: B027
+    def prepare(self, model: Any, train: Callable[..., Any], sample: tuple[Any, ...]) -> None:
         """Traces ahead of the first step where that is possible, so that an idle worker knows the updates."""
 
-    def settle(self, state: Any) -> None:  # noqa: B027
+    def settle(self, state: Any) -> None:
         """Waits for the step that returned `state`, where steps run behind the caller's back.
 
         A step that still exchanges and an agreement on the next one would fight for the interpreter lock.
         """
 
-    def spread_randomness(self, rank: int, from_chief: Callable[[Any], Any]) -> None:  # noqa: B027
+    def spread_randomness(self, rank: int, from_chief: Callable[[Any], Any]) -> None:
         """Lets the framework's own random numbers, where Keras uses them, differ between workers.
 
         Args:
@@ -216,6 +218,11 @@ class Backend(abc.ABC):
 def is_stock_train_step(model: Any) -> bool:
     """Returns whether a model trains by Keras's own `train_step`, in which one update follows one forward pass."""
     return type(model).train_step is keras.Model.train_step
+
+
+def flat_layers(model: Any) -> list[Any]:
+    """Returns the model and all layers inside it, at any depth."""
+    return list(model._flatten_layers())
 
 
 def group_by_dtype(names: Sequence[str]) -> dict[str, list[int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -9,7 +10,16 @@ import numpy as np
 import tensorflow as tf
 
 from unisono import log
-from unisono.backends.base import WIRE_DTYPE, Backend, StepScope, Tensor, group_by_dtype, is_stock_train_step
+from unisono.backends.base import (
+    WIRE_DTYPE,
+    Backend,
+    StepScope,
+    Tensor,
+    flat_layers,
+    group_by_dtype,
+    is_stock_train_step,
+)
+from unisono.backends.tensorflow_replica import WorkerContext
 from unisono.errors import UnisonoError
 
 SPARSE_FROM_ELEMENTS = 65_536
@@ -81,7 +91,11 @@ class TensorFlowBackend(Backend):
 
     def kinds(self, gradients: Sequence[Tensor | None]) -> list[Any]:
         return [
-            g.indices.dtype if isinstance(g, tf.IndexedSlices) and not self._travels_dense(g) else g if g is None else DENSE
+            g.indices.dtype
+            if isinstance(g, tf.IndexedSlices) and not self._travels_dense(g)
+            else g
+            if g is None
+            else DENSE
             for g in gradients
         ]
 
@@ -90,9 +104,7 @@ class TensorFlowBackend(Backend):
         return shape is not None and int(np.prod(shape)) < SPARSE_FROM_ELEMENTS
 
     def _gather_slices(self, gradient: tf.IndexedSlices, weight: Tensor) -> tf.IndexedSlices:
-        log.once(
-            "sparse", "gradients of large embedding tables travel as rows, not as whole tables", log.logging.INFO
-        )
+        log.once("sparse", "gradients of large embedding tables travel as rows, not as whole tables", log.logging.INFO)
         values = tf.cast(gradient.values, WIRE_DTYPE.get(gradient.values.dtype.name, gradient.values.dtype))
         indices, rows = tf.numpy_function(
             self._host_rows, [gradient.indices, values, weight], [gradient.indices.dtype, values.dtype]
@@ -101,9 +113,7 @@ class TensorFlowBackend(Backend):
         rows.set_shape([None, *gradient.values.shape[1:]])
         return tf.IndexedSlices(tf.cast(rows, gradient.values.dtype), indices, gradient.dense_shape)
 
-    def _host_rows(
-        self, indices: np.ndarray, values: np.ndarray, weight: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _host_rows(self, indices: np.ndarray, values: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if weight == 0:
             indices, values = indices[:0], values[:0]
         all_indices = np.concatenate(self.gather(np.ascontiguousarray(indices)))
@@ -118,7 +128,8 @@ class TensorFlowBackend(Backend):
                 scope.applied = []
                 before = [(v, tf.identity(v.value)) for v in moving]
                 scope.moving = before if stock else []
-                logs = model.train_step(data)
+                with self._replica_context(model, scope):
+                    logs = model.train_step(data)
                 if not stock:
                     scope.moving = before
                 if scope.moving:
@@ -127,8 +138,9 @@ class TensorFlowBackend(Backend):
 
         return self._stateful(step, model)
 
-    def idle_train(self, model: Any, scope: StepScope, moving: Sequence[Any]) -> Callable[..., Any]:
-        whole = self.train(model, scope, moving)
+    def idle_train(
+        self, model: Any, scope: StepScope, moving: Sequence[Any], train: Callable[..., Any]
+    ) -> Callable[..., Any]:
         stock = is_stock_train_step(model)
 
         def update(weights: Tensor) -> None:
@@ -151,16 +163,14 @@ class TensorFlowBackend(Backend):
             if scope.totals.get("train") == 0:
                 compiled(tf.constant(weights))
             else:
-                _keeping_metrics(model, lambda: whole(state, data, weights))
+                _keeping_metrics(model, lambda: train(state, data, weights))
 
         return run
 
-    def idle_test(self, model: Any, scope: StepScope) -> Callable[..., Any]:
-        whole = self.test(model, scope)
-
+    def idle_test(self, model: Any, scope: StepScope, test: Callable[..., Any]) -> Callable[..., Any]:
         def run(state: None, data: Any, weights: np.ndarray) -> None:
             if scope.totals.get("test") != 0:
-                _keeping_metrics(model, lambda: whole(state, data, weights))
+                _keeping_metrics(model, lambda: test(state, data, weights))
 
         return run
 
@@ -179,6 +189,10 @@ class TensorFlowBackend(Backend):
         )
         return lambda state, data: (step(data), state)
 
+    def _replica_context(self, model: Any, scope: StepScope) -> contextlib.AbstractContextManager[Any]:
+        synchronized = any(getattr(layer, "synchronized", False) for layer in flat_layers(model))
+        return WorkerContext(self, scope) if synchronized and self.size > 1 else contextlib.nullcontext()
+
     def _stateful(self, step: Callable[..., Any], model: Any) -> _Stateful:
         if model.run_eagerly:
             return _Stateful(lambda data, weights: step(_tensors(data), weights))
@@ -187,22 +201,18 @@ class TensorFlowBackend(Backend):
     def _jit(self, model: Any) -> bool:
         if not model.jit_compile or self.size == 1:
             return bool(model.jit_compile)
-        log.once(
-            "jit", "jit_compile=True is switched off: XLA on TensorFlow cannot call the engine inside a step"
-        )
+        log.once("jit", "jit_compile=True is switched off: XLA on TensorFlow cannot call the engine inside a step")
         return False
 
     def prepare(self, model: Any, train: Callable[..., Any], sample: tuple[Any, ...]) -> None:
         if isinstance(train, _Stateful) and hasattr(train.step, "get_concrete_function"):
             specs = tf.nest.map_structure(_any_batch, sample)
-            train.step.get_concrete_function(specs, tf.TensorSpec([3], tf.float32))
+            train.step.get_concrete_function(specs, tf.TensorSpec([4], tf.float32))
 
     def function_for_keras(self, run: Callable[[Any, Iterator[Any]], tuple[Any, Any]]) -> Callable[..., Any]:
         return lambda iterator: run(None, iterator)[0]
 
-    def predict_function_for_keras(
-        self, run: Callable[[Any, Iterator[Any]], tuple[Any, Any]]
-    ) -> Callable[..., Any]:
+    def predict_function_for_keras(self, run: Callable[[Any, Iterator[Any]], tuple[Any, Any]]) -> Callable[..., Any]:
         return lambda data: run(None, iter(data))[0]
 
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -73,8 +73,9 @@ class TorchBackend(Backend):
 
         return step
 
-    def idle_train(self, model: Any, scope: StepScope, moving: Sequence[Any]) -> Callable[..., Any]:
-        whole = self.train(model, scope, moving)
+    def idle_train(
+        self, model: Any, scope: StepScope, moving: Sequence[Any], train: Callable[..., Any]
+    ) -> Callable[..., Any]:
 
         def update(weights: np.ndarray) -> None:
             updates, totals = list(scope.applied), scope.totals["train"]
@@ -92,7 +93,7 @@ class TorchBackend(Backend):
             if scope.totals.get("train") == 0:
                 update(weights)
             else:
-                _keeping_metrics(model, lambda: whole(state, data, weights))
+                _keeping_metrics(model, lambda: train(state, data, weights))
 
         return run
 
@@ -105,12 +106,10 @@ class TorchBackend(Backend):
 
         return step
 
-    def idle_test(self, model: Any, scope: StepScope) -> Callable[..., Any]:
-        whole = self.test(model, scope)
-
+    def idle_test(self, model: Any, scope: StepScope, test: Callable[..., Any]) -> Callable[..., Any]:
         def run(state: None, data: Any, weights: np.ndarray) -> None:
             if scope.totals.get("test") != 0:
-                _keeping_metrics(model, lambda: whole(state, data, weights))
+                _keeping_metrics(model, lambda: test(state, data, weights))
 
         return run
 

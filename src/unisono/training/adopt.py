@@ -13,7 +13,7 @@ from unisono.runtime import Runtime
 from unisono.training import losses, optimizer, saving, state
 from unisono.training.agreement import StepAgreement
 from unisono.training.hooks import Hooks, method
-from unisono.training.keras_private import build, wrap_losses
+from unisono.training.keras_private import build, loss_trackers, wrap_losses
 from unisono.training.steps import Steps
 
 _ATTRIBUTE = "_unisono_adoption"
@@ -132,6 +132,8 @@ class Adoption:
         if getattr(model, "compiled", False):
             self._hook_optimizers()
             self._build(sample)
+            for tracker in loss_trackers(model):
+                losses.weigh_by_examples(tracker, self.scope)
             if self.runtime.size > 1:
                 wrap_losses(model, self._global_loss)
         self.steps.build(state.moving_variables(model) if self.runtime.size > 1 else [])

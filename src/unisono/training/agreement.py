@@ -41,10 +41,10 @@ class Verdict:
 
     @property
     def weights(self) -> np.ndarray:
-        """Share of the global batch, its inverse, and 1, float32 of shape (3,); zeros without data."""
+        """What `Backend` wants to know of this worker's part: float32 of shape (4,)."""
         if not self.local:
-            return np.zeros(3, np.float32)
-        return np.array([self.local / self.total, self.total / self.local, 1.0], np.float32)
+            return np.zeros(4, np.float32)
+        return np.array([self.local / self.total, self.total / self.local, 1.0, self.local], np.float32)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,15 @@ from typing import Any
 
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
+from unisono.backends.base import flat_layers
+
 __all__ = [
     "DataAdapter",
     "build",
     "compile_loss",
     "flat_layers",
     "initial_epoch",
+    "loss_trackers",
     "optimized_variables",
     "set_initial_epoch",
     "wrap_losses",
@@ -27,11 +30,6 @@ __all__ = [
 def build(model: Any, sample: Any) -> None:
     """Creates all variables of model, optimizer, losses and metrics from a sample of the data."""
     model._symbolic_build(data_batch=sample)
-
-
-def flat_layers(model: Any) -> list[Any]:
-    """Returns the model and all layers inside it, at any depth."""
-    return list(model._flatten_layers())
 
 
 def compile_loss(model: Any) -> Any | None:
@@ -44,6 +42,12 @@ def wrap_losses(model: Any, wrap: Callable[[Any], Any]) -> None:
     holder = compile_loss(model)
     if holder is not None and holder.built:
         holder._flat_losses = [entry._replace(loss=wrap(entry.loss)) for entry in holder._flat_losses]
+
+
+def loss_trackers(model: Any) -> list[Any]:
+    """Returns the metrics in which Keras logs the losses of single outputs."""
+    holder = compile_loss(model)
+    return [] if holder is None else list(holder.metrics)
 
 
 def initial_epoch(model: Any) -> int | None:

@@ -18,6 +18,26 @@ import keras
 
 from unisono.backends.base import StepScope
 from unisono.errors import ConfigurationError
+from unisono.training.hooks import Hooks, method
+
+
+def weigh_by_examples(tracker: Any, scope: StepScope) -> None:
+    """Lets the metric of one output's loss count each batch by its examples.
+
+    In a graph whose batch size is open Keras passes no weight, so that a small last batch counts like a full one;
+    elsewhere it passes the number of examples.
+
+    Args:
+        tracker: A metric of `keras_private.loss_trackers`.
+        scope: Of the model's steps.
+    """
+
+    def update_state(values: Any, sample_weight: Any = None) -> Any:
+        if sample_weight is None and scope.active:
+            sample_weight = scope.local
+        return method(tracker, "update_state")(values, sample_weight=sample_weight)
+
+    Hooks(tracker).set("update_state", update_state)
 
 
 class GlobalLoss:

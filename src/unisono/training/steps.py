@@ -69,11 +69,12 @@ class Steps:
         backend, model, scope = self.backend, self.model, self.scope
         scope.forget()
         self._names = None
+        train, test = backend.train(model, scope, moving), backend.test(model, scope)
         self._built = {
-            "train": backend.train(model, scope, moving),
-            "idle train": backend.idle_train(model, scope, moving),
-            "test": backend.test(model, scope),
-            "idle test": backend.idle_test(model, scope),
+            "train": train,
+            "idle train": backend.idle_train(model, scope, moving, train),
+            "test": test,
+            "idle test": backend.idle_test(model, scope, test),
             "predict": backend.predict(model),
         }
 
