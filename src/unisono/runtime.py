@@ -198,11 +198,11 @@ def connect(cluster: Cluster, options: CommunicationOptions, *, startup_seconds:
         ConfigurationError: If this process is in a job with another cluster, or its job is over.
     """
     require_engine(options)
+    if _live:
+        return _again(_live[0], cluster)
     if cluster.is_evaluator or cluster.bootstrap == "none":
         alone = Alone()
         return Runtime(cluster, alone, alone.channel("agreement"), None, 0.0)
-    if _live:
-        return _again(_live[0], cluster)
     log.set_up(cluster.rank, cluster.size)
     timeout = env.read_number("UNISONO_TIMEOUT") if options.timeout_seconds is None else options.timeout_seconds
     startup = env.read_number("UNISONO_STARTUP_TIMEOUT") if startup_seconds is None else startup_seconds
