@@ -18,6 +18,9 @@ import unisono
 from unisono import env, errors
 
 DOCS = house.ROOT / "docs"
+SECONDS = 600
+"""On a quiet machine ten seconds are enough; on a crowded one, importing a framework takes a minute."""
+
 SCRIPTS = {
     (page, block.backend): block
     for page in snippets.pages()
@@ -72,6 +75,7 @@ def test_every_python_block_is_a_script_that_some_test_runs() -> None:
 
 
 @pytest.mark.multiprocess
+@pytest.mark.timeout(2 * SECONDS)
 @pytest.mark.parametrize(
     ("page", "backend"), SCRIPTS, ids=lambda value: value.name if isinstance(value, Path) else value
 )
@@ -92,7 +96,7 @@ def test_python_blocks_run(page: Path, backend: str, tmp_path: Path) -> None:
 def run(command: list[str], folder: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
     environ = {**os.environ, "PYTHONPATH": str(house.PACKAGE.parent), **variables}
     environ.pop("TF_CONFIG", None)
-    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=150)
+    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=SECONDS)
 
 
 def ways_to_start() -> list[list[str]]:
@@ -119,6 +123,7 @@ with open(f"result-{strategy.rank}.json", "w") as file:
 
 
 @pytest.mark.multiprocess
+@pytest.mark.timeout(2 * SECONDS)
 @pytest.mark.parametrize("commands", ways_to_start(), ids=lambda commands: commands[0].split()[0].split("=")[0])
 def test_the_ways_to_start_work(commands: list[str], tmp_path: Path, free_ports: list[int]) -> None:
     (tmp_path / "train.py").write_text(TRAIN, encoding="utf-8")
@@ -141,7 +146,7 @@ def test_the_ways_to_start_work(commands: list[str], tmp_path: Path, free_ports:
         for text in texts
     ]
     try:
-        outputs = [process.communicate(timeout=150)[0] for process in running]
+        outputs = [process.communicate(timeout=SECONDS)[0] for process in running]
     finally:
         for process in running:
             process.kill()

@@ -13,7 +13,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-SECONDS = 240
+SECONDS = 600
+"""On a quiet machine ten seconds are enough; on a crowded one, importing a framework takes a minute."""
+
+pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(3 * SECONDS)]
 
 
 def environment(backend: str = "tensorflow") -> dict[str, str]:
