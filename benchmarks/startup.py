@@ -21,7 +21,7 @@ BACKENDS = ("tensorflow", "jax", "torch")
 REPEATS = 3
 SECONDS = 300.0
 PHASES = ("keras", "strategy", "step")
-HEADS = ("", "first step done after (s)", "to plain (s)", "import keras", "make the strategy", "build, compile, 1 step")
+HEADS = ("", "first step done after (s)", "to plain (s)", "import keras", "seed, strategy", "build, compile, 1 step")
 PLAIN, ALONE, TWO = "plain Keras", "Unisono, alone", "Unisono, 2 workers"
 
 
