@@ -9,7 +9,7 @@ MAPS = """\
 7f01808da000-7f0180ada000 rw-s 00000000 00:1b 40                         /dev/shm/mpich_shm_f77bcd3c_0
 7f02808d4000-7f0280ada000 rw-s 00000000 00:1b 41                         /dev/shm/mpich_shm_0a_1 (deleted)
 7f03808d4000-7f0380ada000 rw-s 00000000 00:1b 42                         /dev/shm/torch_123
-7fd000000000-7fd000001000 r--p 00000000 00:1b 43                         /home/me/mpich_shm_notes
+7fd000000000-7fd000001000 r--p 00000000 00:1b 43                         /srv/my/mpich_shm_notes
 7ffe00000000-7ffe00021000 rw-p 00000000 00:00 0                          [stack]
 """
 
