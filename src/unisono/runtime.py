@@ -188,7 +188,7 @@ def connect(cluster: Cluster, options: CommunicationOptions, *, startup_seconds:
     Args:
         cluster: Who is in the job.
         options: How arrays are exchanged, and how long a worker may be late.
-        startup_seconds: How long to wait for the others; `UNISONO_STARTUP_TIMEOUT` decides if None.
+        startup_seconds: How long to wait for the others; `options` or `UNISONO_STARTUP_TIMEOUT` decide if None.
 
     Returns:
         The running job.
@@ -205,7 +205,8 @@ def connect(cluster: Cluster, options: CommunicationOptions, *, startup_seconds:
         return Runtime(cluster, alone, alone.channel("agreement"), None, 0.0)
     log.set_up(cluster.rank, cluster.size)
     timeout = env.read_number("UNISONO_TIMEOUT") if options.timeout_seconds is None else options.timeout_seconds
-    startup = env.read_number("UNISONO_STARTUP_TIMEOUT") if startup_seconds is None else startup_seconds
+    startup = options.startup_timeout_seconds if startup_seconds is None else startup_seconds
+    startup = env.read_number("UNISONO_STARTUP_TIMEOUT") if startup is None else startup
     start = _Start(cluster, timeout, Deadline.after(startup), env.read_number("UNISONO_SILENCE_TIMEOUT"))
     runtime = start.under_launcher() if cluster.bootstrap == "pmi" else start.from_addresses()
     _live.append(runtime)

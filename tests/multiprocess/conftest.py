@@ -26,7 +26,9 @@ LAST = ("files.r27_slow_chief",)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "case(name, workers, backends, more, against): run a case of tests/multiprocess/cases")
+    config.addinivalue_line(
+        "markers", "case(name, workers, backends, more, against): run a case of tests/multiprocess/cases"
+    )
 
 
 def world_of(backend: str, workers: int | str) -> World:

@@ -104,7 +104,7 @@ class TensorFlowBackend(Backend):
         return shape is not None and int(np.prod(shape)) < SPARSE_FROM_ELEMENTS
 
     def _gather_slices(self, gradient: tf.IndexedSlices, weight: Tensor) -> tf.IndexedSlices:
-        log.once("sparse", "gradients of large embedding tables travel as rows, not as whole tables", log.logging.INFO)
+        log.once("sparse", "gradients of large embedding tables travel as rows, not as whole tables")
         values = tf.cast(gradient.values, WIRE_DTYPE.get(gradient.values.dtype.name, gradient.values.dtype))
         indices, rows = tf.numpy_function(
             self._host_rows, [gradient.indices, values, weight], [gradient.indices.dtype, values.dtype]

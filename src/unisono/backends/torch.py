@@ -154,4 +154,4 @@ def _name(dtype: torch.dtype) -> str:
 
 
 def _value(variable: Any) -> torch.Tensor:
-    return variable.value.detach()  # type: ignore[no-any-return]
+    return variable.value.detach()

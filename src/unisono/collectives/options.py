@@ -30,6 +30,8 @@ class CommunicationOptions:
         timeout_seconds: Seconds a worker may be late in one step before the wait ends with
             `CollectiveTimeoutError`; `UNISONO_TIMEOUT` decides if None.
         bytes_per_pack: Largest number of bytes sent in one piece; 0 sends everything in one.
+        startup_timeout_seconds: Seconds to wait until all workers have met, before `StartupError` names those who
+            have not come; `UNISONO_STARTUP_TIMEOUT` decides if None.
 
     Raises:
         ConfigurationError: If a value cannot work.
@@ -38,15 +40,12 @@ class CommunicationOptions:
     implementation: CommunicationImplementation = CommunicationImplementation.AUTO
     timeout_seconds: float | None = None
     bytes_per_pack: int = 0
+    startup_timeout_seconds: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "implementation", _implementation(self.implementation))
-        seconds = self.timeout_seconds
-        if seconds is not None and not (_is_number(seconds) and 0 < seconds):
-            raise ConfigurationError(
-                f"timeout_seconds must be a number of seconds above 0, or None. Received: {seconds!r}.",
-                remedy="leave it out to wait as long as UNISONO_TIMEOUT says.",
-            )
+        _check_seconds("timeout_seconds", self.timeout_seconds, "UNISONO_TIMEOUT")
+        _check_seconds("startup_timeout_seconds", self.startup_timeout_seconds, "UNISONO_STARTUP_TIMEOUT")
         size = self.bytes_per_pack
         if isinstance(size, bool) or not isinstance(size, int) or size < 0:
             raise ConfigurationError(
@@ -83,6 +82,14 @@ def _implementation(value: object) -> CommunicationImplementation:
         f"implementation={value!r} is not an engine.",
         remedy=f"use one of {', '.join(CommunicationImplementation.__members__)}.",
     )
+
+
+def _check_seconds(name: str, seconds: object, variable: str) -> None:
+    if seconds is not None and not (_is_number(seconds) and 0 < seconds):  # type: ignore[operator]
+        raise ConfigurationError(
+            f"{name} must be a number of seconds above 0, or None. Received: {seconds!r}.",
+            remedy=f"leave it out to wait as long as {variable} says.",
+        )
 
 
 def _is_number(value: object) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -165,7 +166,8 @@ class StepAgreement:
 
     def seed(self) -> int:
         """Returns a fresh seed, the chief's, from NumPy's global generator, which `set_random_seed` sets."""
-        return int(self.from_chief(int(np.random.randint(0, 2**31 - 1))))  # type: ignore[call-overload]
+        seed: Any = self.from_chief(int(np.random.randint(0, 2**31 - 1)))
+        return int(seed)
 
     def from_chief(self, value: object) -> object:
         """Returns the chief's value on all workers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -120,7 +121,7 @@ class Steps:
                 f"the train_step of model {self.model.name!r} updates weights without a Keras optimizer that is an "
                 "attribute of the model: NOTHING is exchanged, each worker trains alone. Update through "
                 "`self.optimizer.apply` (or `stateless_apply` on JAX).",
-                log.logging.WARNING,
+                logging.WARNING,
             )
         if self.model.stop_training:
             # Keras's loop would leave alone; callbacks come after this and agree by themselves.
@@ -229,7 +230,7 @@ class Steps:
             return metrics
         own = {k: plain(v) * self._last_share for k, v in mine.items() if k not in metrics} if self._last_share else {}
         said: Any = self.agreement.gather((list(mine), own))
-        keys = next((keys for keys, _ in said if keys), [])
+        keys: list[str] = next((keys for keys, _ in said if keys), [])
         return {k: metrics[k] if k in metrics else sum(values.get(k, 0.0) for _, values in said) for k in keys}
 
     def _gather(self, tensor: Any, local: int) -> np.ndarray:
