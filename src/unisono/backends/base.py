@@ -77,6 +77,8 @@ class StepScope:
     """Whether an optimizer has exchanged gradients in a step."""
     totals: dict[str, int] = field(default_factory=dict)
     """Exchanges inside the forward pass of a "train" or "test" step; absent before the first such step."""
+    around: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+    """What else is in force while a step is traced or run."""
 
     @contextlib.contextmanager
     def enter(self, kind: str, weights: Tensor) -> Iterator[None]:
@@ -85,7 +87,8 @@ class StepScope:
         self.share, self.inverse, self.presence, self.local = weights[0], weights[1], weights[2], weights[3]
         self._totals = 0
         try:
-            yield
+            with self.around():
+                yield
             self.totals[kind] = self._totals
         finally:
             self.active = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +14,13 @@ from unisono.runtime import Runtime
 from unisono.training import losses, optimizer, saving, state
 from unisono.training.agreement import StepAgreement
 from unisono.training.hooks import Hooks, method
-from unisono.training.keras_private import build, loss_trackers, wrap_losses
+from unisono.training.keras_private import (
+    activity_losses_are_sums,
+    build,
+    flat_layers,
+    loss_trackers,
+    wrap_losses,
+)
 from unisono.training.steps import Steps
 
 _ATTRIBUTE = "_unisono_adoption"
@@ -136,6 +143,7 @@ class Adoption:
                 losses.weigh_by_examples(tracker, self.scope)
             if self.runtime.size > 1:
                 wrap_losses(model, self._global_loss)
+                self._scale_activity_losses()
         self.steps.build(state.moving_variables(model) if self.runtime.size > 1 else [])
         if getattr(model, "compiled", False) and model.optimizer is not None:
             self.steps.prepare(sample)
@@ -151,6 +159,13 @@ class Adoption:
             self.steps.prepare(sample)
         finally:
             self.steps.building = False
+
+    def _scale_activity_losses(self) -> None:
+        layers = [
+            layer for layer in flat_layers(self.model) if getattr(layer, "activity_regularizer", None) is not None
+        ]
+        if layers and activity_losses_are_sums():
+            self.scope.around = functools.partial(losses.summed_activity, layers, self.scope)
 
     def _global_loss(self, loss: Any) -> Any:
         if isinstance(loss, losses.GlobalLoss):
@@ -175,7 +190,8 @@ class Adoption:
 
 def adopted(model: Any) -> Adoption | None:
     """Returns the adoption of a model, or None."""
-    return vars(model).get(_ATTRIBUTE)
+    adoption: Adoption | None = vars(model).get(_ATTRIBUTE)
+    return adoption
 
 
 def register(model: Any, adoption: Adoption) -> None:

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import keras
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from unisono.backends.base import flat_layers
 
 __all__ = [
     "DataAdapter",
+    "activity_losses_are_sums",
     "build",
     "compile_loss",
     "flat_layers",
@@ -42,6 +44,11 @@ def wrap_losses(model: Any, wrap: Callable[[Any], Any]) -> None:
     holder = compile_loss(model)
     if holder is not None and holder.built:
         holder._flat_losses = [entry._replace(loss=wrap(entry.loss)) for entry in holder._flat_losses]
+
+
+def activity_losses_are_sums() -> bool:
+    """Returns whether Keras sums an activity regularizer over the batch; from 3.14 on it divides by the examples."""
+    return tuple(int(part) for part in keras.__version__.split(".")[:2]) < (3, 14)
 
 
 def loss_trackers(model: Any) -> list[Any]:

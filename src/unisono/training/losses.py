@@ -11,7 +11,8 @@ without examples (regularisers) their plain value. Other reductions need a facto
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -89,3 +90,31 @@ class GlobalLoss:
                 mask = keras.ops.expand_dims(mask, -1)
             weights = weights * mask
         return keras.ops.sum(weights)
+
+
+@contextlib.contextmanager
+def summed_activity(layers: Sequence[Any], scope: StepScope) -> Iterator[None]:
+    """Makes activity regularizers that are sums over the local batch those of the global batch, inside a step.
+
+    They stand in their layers only while a step is traced or run, so that nothing else sees them.
+
+    Args:
+        layers: Those with an activity regularizer.
+        scope: Of the running step.
+    """
+    own = [layer.activity_regularizer for layer in layers]
+
+    def scaled(regularizer: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def call(outputs: Any) -> Any:
+            value = regularizer(outputs)
+            return value * keras.ops.cast(scope.inverse, value.dtype)
+
+        return call
+
+    for layer, regularizer in zip(layers, own, strict=True):
+        layer.__dict__["activity_regularizer"] = scaled(regularizer)
+    try:
+        yield
+    finally:
+        for layer, regularizer in zip(layers, own, strict=True):
+            layer.__dict__["activity_regularizer"] = regularizer
