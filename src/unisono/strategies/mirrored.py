@@ -6,6 +6,7 @@ import contextlib
 import functools
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,9 @@ class MultiWorkerMirroredStrategy:
             env.export({"PJRT_NPROC": str(_JAX_THREADS)}, overwrite=False)
         self._runtime = connect(cluster, options)
         self._resolver = ClusterResolver(cluster)
+        # A model that no scope ever sees must not pass unnoticed.
+        if self._runtime.size > 1 and "keras" in sys.modules:
+            self._trainer.watch()
 
     @property
     def num_replicas_in_sync(self) -> int:

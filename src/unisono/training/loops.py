@@ -72,6 +72,8 @@ class Loops:
             reading = self._agree_reading(mine, "train", verbose)
             if validation is not None:
                 call["validation_data"] = self._validation(validation, call, mine)
+            # One that came too late for the loop before, or from `train_on_batch`, is not about this loop.
+            adoption.steps.stop_wish = False
             feed = self._feed(source, "fit", lambda: (reading(), self._stop_wish()))
             with self._quiet(mine):
                 return method(model, "fit")(x=feed, verbose=verbose, shuffle=False, **call)
@@ -143,7 +145,7 @@ class Loops:
             model, adoption = self._adoption.model, self._adoption
             with self._running(name):
                 given = _arguments(name, args, kwargs)
-                sample = tuple(given[key] for key in ("x", "y", "sample_weight") if given.get(key) is not None)
+                sample = _tuple(given.get("x"), given.get("y"), given.get("sample_weight"))
                 first = not adoption.steps.ready
                 if name == "predict_on_batch":
                     self._build_for_predict(_first_rows(sample))
@@ -229,6 +231,13 @@ def _arguments(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict
     """Returns the arguments of a stock method by name; what a subclass has added stays as it is."""
     names = [p for p in inspect.signature(getattr(keras.Model, name)).parameters if p != "self"]
     return {**dict(zip(names, args, strict=False)), **kwargs}
+
+
+def _tuple(x: Any, y: Any, sample_weight: Any) -> tuple[Any, ...]:
+    """Returns a batch as Keras's loops have it: without what is not given at its end."""
+    if sample_weight is not None:
+        return x, y, sample_weight
+    return (x,) if y is None else (x, y)
 
 
 def _first_rows(sample: tuple[Any, ...]) -> tuple[Any, ...]:

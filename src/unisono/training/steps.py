@@ -14,6 +14,7 @@ from unisono import log
 from unisono.backends.base import Backend, StepScope
 from unisono.collectives.base import Collectives
 from unisono.data.base import Part
+from unisono.data.batches import fingerprint, to_host
 from unisono.data.shard import slice_of
 from unisono.training.agreement import Statement, StepAgreement
 from unisono.training.batches import LocalBatch
@@ -176,7 +177,8 @@ class Steps:
         rows = slice_of(total, self.channel.rank, self.channel.size)
         local = rows.stop - rows.start
         mine = keras.tree.map_structure(lambda a: None if a is None else a[rows if local else slice(0, 1)], batch)
-        part = Part(mine if local else None, local, total)
+        mark = fingerprint(to_host(batch, "the script")) if self.channel.size > 1 else 0
+        part = Part(mine if local else None, local, total, mark)
         return LocalBatch.of(mine, self.agreement.step(Statement(part, f"one batch, step {self.count}", True)))
 
     def settle(self) -> None:

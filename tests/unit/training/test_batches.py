@@ -1,0 +1,155 @@
+"""What Keras's loops get instead of the user's data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from unisono.data.arrays import ArraySource
+from unisono.data.base import Part, Source
+from unisono.data.select import make_source
+from unisono.errors import DivergenceError
+from unisono.training.agreement import StepAgreement, Verdict
+from unisono.training.batches import Feed, LocalBatch
+from unit.training.workers import names, together
+
+EXAMPLE = (np.full((1, 1), -1.0),)
+
+
+class Listed(Source):
+    """Yields parts from a list and notes what happens to it."""
+
+    def __init__(self, parts: list[Part]) -> None:
+        self.parts, self.done = parts, []
+        self.num_batches = len(parts)
+
+    def epoch(self) -> Iterator[Part]:
+        self.done.append("opened")
+        try:
+            yield from self.parts
+        finally:
+            self.done.append("closed")
+
+    def sample(self) -> tuple[Any, ...]:
+        return EXAMPLE
+
+    def describe(self) -> str:
+        return "a list"
+
+    def on_epoch_begin(self) -> None:
+        self.done.append("begin")
+
+    def on_epoch_end(self) -> None:
+        self.done.append("end")
+
+
+def part(local: int, total: int, **more: Any) -> Part:
+    return Part((np.zeros((local, 1)),) if local else None, local, total, **more)
+
+
+def feeds(parts: list[list[Part]], **options: Any) -> list[Any]:
+    """Runs one epoch on as many workers as there are lists; returns (examples, total) of each batch, or the error."""
+
+    def work(channel: Any) -> Any:
+        source = Listed(parts[channel.rank])
+        given = {name: make(channel.rank) for name, make in options.items()}
+        feed = Feed(source, StepAgreement(channel, list(names(len(parts)))), "fit", **given)
+        seen = [(b.data, b.verdict) for b in feed]
+        assert source.done == ["opened", "closed"]
+        return [(len(data[0]), verdict.local, verdict.total) for data, verdict in seen]
+
+    return together(len(parts), work)
+
+
+def test_a_worker_without_examples_gets_a_stand_in():
+    full, last = [part(2, 4), part(2, 4)], [part(1, 1), part(0, 1)]
+    assert feeds([list(p) for p in zip(full, last, strict=True)]) == [[(2, 2, 4), (1, 1, 1)], [(2, 2, 4), (1, 0, 1)]]
+
+
+def test_all_stop_where_one_wants_to():
+    asked = {0: 0, 1: 0}
+    stopped: list[int] = []
+
+    def wants(rank: int) -> Any:
+        def ask() -> tuple[bool, bool]:
+            asked[rank] += 1
+            return False, rank == 1 and asked[rank] == 3
+
+        return ask
+
+    found = feeds([[part(1, 2)] * 5] * 2, wants=wants, stopped=lambda rank: lambda: stopped.append(rank))
+    assert [len(f) for f in found] == [2, 2]
+    assert sorted(stopped) == [0, 1]
+
+
+def test_the_step_before_has_ended_when_the_next_is_agreed():
+    order: list[str] = []
+
+    class Says:
+        size = 1
+
+        def all_reduce(self, array: Any) -> Any:
+            raise AssertionError
+
+    agreement = StepAgreement(Says(), ["worker 0"])
+    step = agreement.step
+    agreement.step = lambda mine: order.append("agree") or step(mine)
+    feed = Feed(Listed([part(1, 1)]), agreement, "fit", settle=lambda: order.append("settle"))
+    assert len(list(feed)) == 1
+    assert order == ["settle", "agree"] * 2
+
+
+def test_data_that_ends_early_somewhere_is_an_error_on_all():
+    errors = feeds([[part(1, 2)] * 2, [part(1, 2)]])
+    assert all(isinstance(e, DivergenceError) for e in errors)
+    assert "fit step 1" in str(errors[0])
+
+
+def test_a_loop_that_leaves_closes_the_source():
+    source = Listed([part(1, 1)] * 3)
+    (result,) = together(1, lambda c: next(iter(Feed(source, StepAgreement(c, ["worker 0"]), "fit"))).verdict.total)
+    assert result == 1 and source.done == ["opened", "closed"]
+
+
+def test_what_a_batch_is_to_keras():
+    verdict = Verdict(False, False, False, 1, 1)
+    pair = (np.zeros(1), np.ones(1))
+    batch = LocalBatch.of(pair, verdict)
+    assert isinstance(batch, tuple) and batch[1] is pair[1] and batch.data is pair and batch.verdict is verdict
+    bare = LocalBatch.of({"a": pair[0]}, verdict)
+    assert bare.data == {"a": pair[0]} and bare[0] is bare.data and len(bare) == 1
+
+
+def test_epochs_are_told_to_the_source():
+    source = Listed([])
+    feed = Feed(source, StepAgreement(None, []), "fit")
+    feed.on_epoch_begin()
+    feed.on_epoch_end()
+    assert source.done == ["begin", "end"] and feed.num_batches == 0
+    assert (
+        feed.get_tf_dataset()
+        is feed.get_jax_iterator()
+        is feed.get_torch_dataloader()
+        is feed.get_numpy_iterator()
+        is feed
+    )
+    assert feed.batch_size is feed.has_partial_batch is feed.partial_batch_size is None
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_arrays_through_a_feed_are_each_seen_once(size: int):
+    x = np.arange(7.0)[:, None]
+
+    def work(channel: Any) -> Any:
+        agreement = StepAgreement(channel, list(names(size)))
+        source = make_source(x, batch_size=4, shuffle=True, rank=channel.rank, size=size, agreement=agreement)
+        assert isinstance(source, ArraySource)
+        feed = Feed(source, agreement, "fit")
+        return [[r for b in feed if b.verdict.local for r in b[0][:, 0].tolist()] for _ in range(2)]
+
+    results = together(size, work)
+    for epoch in range(2):
+        assert sorted(r for found in results for r in found[epoch]) == x[:, 0].tolist()
