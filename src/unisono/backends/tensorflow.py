@@ -157,11 +157,11 @@ class TensorFlowBackend(Backend):
                     self.exchange_gradients([], scope.share, scope)
             scope.applied, scope.totals["train"] = updates, totals
 
-        compiled = update if model.run_eagerly else tf.function(update, autograph=False)
-
         def run(state: None, data: Any, weights: np.ndarray) -> None:
-            if scope.totals.get("train") == 0:
-                compiled(tf.constant(weights))
+            # A graph without the forward pass rounds in another way: TensorFlow arranges the sum over all gradients
+            # that `global_clipnorm` needs differently there, and the workers' weights would part by a last bit.
+            if model.run_eagerly and scope.totals.get("train") == 0:
+                update(tf.constant(weights))
             else:
                 _keeping_metrics(model, lambda: train(state, data, weights))
 
