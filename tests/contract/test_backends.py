@@ -1,0 +1,53 @@
+"""One suite over the three backends, each in a process of its own; `backend_programs.py` holds the programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from contract import backend_programs
+
+BACKENDS = ["tensorflow", "jax", "torch"]
+Outcomes = Callable[[str], dict[str, str]]
+
+
+@pytest.fixture(scope="session")
+def backend_outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    """What each program came to on a backend; all of one backend run in one process, once."""
+    known: dict[str, dict[str, str]] = {}
+
+    def outcomes(backend: str) -> dict[str, str]:
+        if backend not in known:
+            folder = tmp_path_factory.mktemp(backend)
+            environment = {
+                **os.environ,
+                "KERAS_BACKEND": backend,
+                "TF_CPP_MIN_LOG_LEVEL": "3",
+                # Workers that are threads wait for each other in the threads of JAX's one pool.
+                "PJRT_NPROC": "16",
+                "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+            }
+            command = [sys.executable, backend_programs.__file__, str(folder)]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=560)
+            found: Path = folder / "outcomes.json"
+            known[backend] = json.loads(found.read_text()) if found.exists() else {}
+            known[backend]["its end"] = done.stderr[-3000:] if done.returncode else "ok"
+        return known[backend]
+
+    return outcomes
+
+
+# The first to ask waits for all programs of its backend.
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", backend_programs.PROGRAMS)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_backend(backend: str, name: str, backend_outcomes: Outcomes):
+    outcomes = backend_outcomes(backend)
+    assert outcomes.get(name, outcomes["its end"]) == "ok"
+    assert outcomes["its end"] == "ok"
