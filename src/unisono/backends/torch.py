@@ -42,7 +42,7 @@ class TorchBackend(Backend):
             for g, v in zip(gradients, variables, strict=True)
         ]
         # Shares add up to 1, or to nothing where nobody has the gradient.
-        has = torch.tensor([0.0 if g is None else 1.0 for g in gradients])
+        has = torch.tensor([0.0 if g is None else 1.0 for g in gradients], device=full[0].device if full else None)
         deltas = [_value(v) - before for v, before in scope.moving]
         counts, *summed = self.weighted_sum([has, *full, *deltas], weight, scope)
         self._merge_moving(scope, summed[len(full) :])
