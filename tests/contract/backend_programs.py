@@ -507,6 +507,32 @@ def different_models_are_told_to_all() -> None:
     assert first == second and "The models differ" in first and "(1, 1) on worker 0" in first, first
 
 
+class Peeking(keras.Model):
+    """Looks at values, so that Keras cannot build it from shapes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = keras.layers.Dense(1)
+
+    def call(self, x: Any) -> Any:
+        return self.dense(x * (1.0 if float(keras.ops.max(x)) > 0 else 2.0))
+
+
+@program
+def a_model_that_only_real_values_can_build_starts_equal() -> None:
+    def work(trainer: Trainer, job: Job) -> Any:
+        model = Peeking()
+        trainer.adopt(model)
+        loss = keras.losses.MeanSquaredError(reduction="mean_with_sample_weight")
+        model.compile("sgd", loss, metrics=["mae"], run_eagerly=True)
+        x = np.ones((5, 2), "float32")
+        history = model.fit(x, x[:, :1], sample_weight=x[:, 0], verbose=0, batch_size=4)
+        return values(state.shared_variables(model)), history.history
+
+    (first, its), (second, other) = together(2, work)
+    assert len(first) > 2 and first == second and its == other
+
+
 @program
 def a_model_given_back_is_as_before() -> None:
     model, adoption = adopted(plain_model, Partner())

@@ -7,6 +7,8 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+import keras
+
 from unisono import log
 from unisono.backends.base import Backend, StepScope
 from unisono.data.base import Source
@@ -155,10 +157,25 @@ class Adoption:
         except RuntimeError as problem:
             # Keras on TensorFlow builds such a model in its first step; so do we.
             log.logger.debug("the model is built in its first step: %s", problem)
-            self.steps.build([])
-            self.steps.prepare(sample)
+            if self.model.run_eagerly:
+                self._build_by_running(sample)
+            else:
+                self.steps.build([])
+                self.steps.prepare(sample)
         finally:
             self.steps.building = False
+
+    def _build_by_running(self, sample: Any) -> None:
+        """Creates variables where only real values will do, so that they can be shared before the first step."""
+        model = self.model
+        tensors = keras.tree.map_structure(lambda a: None if a is None else keras.ops.convert_to_tensor(a), sample)
+        x, y, weights = keras.utils.unpack_x_y_sample_weight(tensors)
+        outputs = model(x)
+        model.compute_loss(x, y, outputs, weights)
+        model.compute_metrics(x, y, outputs, sample_weight=weights)
+        model.reset_metrics()
+        if model.optimizer is not None and not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
 
     def _scale_activity_losses(self) -> None:
         layers = [
