@@ -47,6 +47,7 @@ def main() -> None:
         f"\ntwo workers, one core each      {two:6.2f} s"
         f"\none worker, one core            {one:6.2f} s"
         f"\nspeed-up                        {one / two:6.2f}"
+        "\n(training without its first epoch, which compiles; the same batches, so the same losses)"
     )
     if len(cores) < 2:
         print("This machine lets the demo use one core only, so two workers cannot be faster than one.")
