@@ -127,14 +127,17 @@ def test_r15_mixed_precision(run):
 @pytest.mark.case("exact.r16_sparse_gradients")
 def test_r16_sparse_gradients(run):
     assert run.one("even")["rows"] == near([0.05, 0.10, 0.05, 0, 0, 0])
-    for name in ("even", "unequal", "empty"):
+    for name in ("even", "unequal", "empty", "large"):
         assert run.one(name)["rows"] == near(run.plain[name]["rows"])
+    assert run.one("large")["touched"] == [0, 5, 7, 100_000, 199_999]
+    assert run.one("large")["loss"] == near(run.plain["large"]["loss"])
 
 
 @pytest.mark.case("exact.r17_two_outputs")
 def test_r17_dict_inputs_and_two_outputs(run):
     found = run.agreed()
     same(found, run.plain)
+    assert run.one("dataset") == near(run.plain["dataset"])
     history = found["history"]
     assert history["loss"] == near([y + 0.5 * z for y, z in zip(history["y_loss"], history["z_loss"], strict=True)])
     for key, rows in run.plain["predicted"].items():

@@ -27,14 +27,25 @@ def test_kinds_of_data(run, kind):
 
 
 @pytest.mark.case("inputs.r06_each_sample_once", more=("torch-3",), against=())
-@pytest.mark.parametrize("source", ["tf_data", "tf_data_shuffled", "arrays", "py_dataset", "generator"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "tf_data",
+        "tf_data_shuffled",
+        "arrays",
+        "py_dataset",
+        "py_dataset_that_shuffles",
+        "data_loader_shuffled",
+        "generator",
+    ],
+)
 def test_r06_each_sample_once(run, source):
     epochs = 1 if source == "generator" else 2
     workers = [[int(i) for i in seen] for seen in run.each(source)]
     everything = sorted(i for seen in workers for i in seen)
     assert everything == sorted(list(range(100)) * epochs)
     assert all(workers), "a worker saw nothing"
-    if source == "tf_data_shuffled":
+    if source in ("tf_data_shuffled", "arrays", "py_dataset_that_shuffles", "data_loader_shuffled"):
         first, second = workers[0][: len(workers[0]) // 2], workers[0][len(workers[0]) // 2 :]
         assert first != second
 

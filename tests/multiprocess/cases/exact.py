@@ -222,6 +222,22 @@ def r16_sparse_gradients(strategy: Any, world: World) -> dict[str, Any]:
         rows = np.array(ids, "int32")[:, None]
         model.fit(rows, np.ones(rows.shape, "float32"), batch_size=batch, shuffle=False, verbose=0)
         found[name] = {"rows": model.get_weights()[0].ravel(), "state": fingerprint(model)}
+    # A table too large to be exchanged as a whole, of which a batch touches a few rows.
+    with strategy.scope():
+        inputs = keras.Input((2,), dtype="int32")
+        hidden = keras.layers.Embedding(200_000, 8, embeddings_initializer="zeros")(inputs)
+        model = keras.Model(inputs, keras.layers.Dense(1, kernel_initializer="ones")(keras.layers.Flatten()(hidden)))
+        model.compile(keras.optimizers.Adam(0.1), loss="mse")
+    ids = np.array([[0, 5], [199_999, 5], [7, 7], [5, 100_000], [0, 7]], "int32")
+    history = model.fit(ids, np.ones((5, 1), "float32"), batch_size=4, epochs=2, shuffle=False, verbose=0)
+    table = model.get_weights()[0]
+    touched = np.flatnonzero(np.any(table != 0, axis=1))
+    found["large"] = {
+        "touched": touched,
+        "rows": table[touched].ravel(),
+        "state": fingerprint(model),
+        **history.history,
+    }
     return found
 
 
@@ -246,7 +262,11 @@ def r17_two_outputs(strategy: Any, world: World) -> dict[str, Any]:
         {"a": a[:5], "b": b[:5]}, {"y": 2 * a[:5], "z": (a - b)[:5]}, batch_size=4, shuffle=False, verbose=0
     )  # fmt: skip
     predicted = model.predict({"a": a[:5], "b": b[:5]}, batch_size=4, verbose=0)
-    return outcome(model, history, predicted=predicted, uneven=more.history)
+    import tensorflow as tf
+
+    dataset = tf.data.Dataset.from_tensor_slices(({"a": a, "b": b}, {"y": 2 * a, "z": a - b})).batch(3)
+    last = model.fit(dataset, verbose=0)
+    return outcome(model, history, predicted=predicted, uneven=more.history, dataset=last.history["loss"])
 
 
 def losses_once(strategy: Any, world: World) -> dict[str, Any]:

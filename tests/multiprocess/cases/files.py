@@ -110,9 +110,10 @@ def r32_read(strategy: Any, world: World) -> dict[str, Any]:
     if (folder / "exported").exists():
         import tensorflow as tf
 
-        found["exported"] = {"predicted": tf.saved_model.load(str(folder / "exported")).serve(X)}
+        exported = tf.saved_model.load(str(folder / "exported"))
+        found["exported"] = {"predicted": exported.serve(X)}
     shared = Path(world.arguments["r18"])
-    turns = sorted(path for path in shared.iterdir() if path.name.isdigit())
+    turns = sorted(shared.iterdir(), key=lambda path: int(path.name))
     found["final"] = {path.name: weight(keras.models.load_model(path / "final.keras")) for path in turns}
     found["best"] = [weight(keras.models.load_model(path / "best.keras")) for path in turns]
     found["logs"] = [len((path / "log.csv").read_text().splitlines()) for path in turns]

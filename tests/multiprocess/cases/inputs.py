@@ -145,6 +145,7 @@ def _recorder(world: World) -> type[keras.Model]:
 
 def r06_each_sample_once(strategy: Any, world: World) -> dict[str, Any]:
     import tensorflow as tf
+    import torch
 
     numbers = np.arange(100, dtype="float32")[:, None]
     dataset = tf.data.Dataset.range(100).map(lambda i: (tf.cast(i, tf.float32)[None], 0.0))
@@ -153,11 +154,22 @@ def r06_each_sample_once(strategy: Any, world: World) -> dict[str, Any]:
         for first in range(0, 100, 20):
             yield numbers[first : first + 20], np.zeros((20, 1), "float32")
 
+    class OwnShuffle(Sequence):
+        """Shuffles as many examples of Keras do, with NumPy's global generator, which differs between workers."""
+
+        def on_epoch_end(self) -> None:
+            self.x = np.random.permutation(self.x)
+
+    loader = torch.utils.data.DataLoader(
+        torch.utils.data.TensorDataset(torch.tensor(numbers), torch.zeros(100, 1)), batch_size=20, shuffle=True
+    )
     sources: dict[str, dict[str, Any]] = {
         "tf_data": {"x": dataset.batch(20)},
         "tf_data_shuffled": {"x": dataset.shuffle(100).batch(20)},
         "arrays": {"x": numbers, "y": 0 * numbers, "batch_size": 20},
         "py_dataset": {"x": Sequence(numbers, 0 * numbers, 20)},
+        "py_dataset_that_shuffles": {"x": OwnShuffle(numbers, 0 * numbers, 20)},
+        "data_loader_shuffled": {"x": loader},
         "generator": {"x": batches(), "epochs": 1},
     }
     with strategy.scope():
