@@ -182,10 +182,11 @@ class Steps:
         return LocalBatch.of(mine, self.agreement.step(Statement(part, f"one batch, step {self.count}", True)))
 
     def settle(self) -> None:
-        """Waits until the step before has ended."""
+        """Waits until the step before has ended; the agreement on the next one follows."""
         if self._pending is not None:
             self.backend.settle(self._pending)
             self._pending = None
+        self.report(self.count, "agreement on the step")
 
     def _after(self, batch: LocalBatch, weights: np.ndarray, state: Any) -> None:
         self.count += 1
