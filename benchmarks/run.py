@@ -159,7 +159,7 @@ def main() -> None:
     options = parser.parse_args()
     about = machine()
     sections = [
-        *tried("Step", lambda: step.sections(options.quick)),
+        *tried("Step", lambda: list(step.sections(options.quick))),
         *tried("All-reduce", lambda: [all_reduce(options.quick)]),
         *tried("Memory", lambda: [memory.section(options.quick)]),
         *tried("Start", lambda: [startup.section(options.quick)]),

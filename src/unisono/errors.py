@@ -24,7 +24,7 @@ class UnisonoError(RuntimeError):
         remedy: What to type or check instead; appended to the message as "Hint: ...".
         rank: Rank of the worker the message is about, if it is about one.
         host: "host:port" or host name of that worker.
-        step: Step, counted from 0 within `fit`, in which it happened.
+        step: Step in which it happened, counted from 0 since the model was compiled.
         phase: What was going on, e.g. "start-up" or "gradient exchange".
     """
 

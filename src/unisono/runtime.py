@@ -64,7 +64,7 @@ class Runtime:
         data: Channel for gradients; may be called from threads of the framework.
         agreement: Independent channel for small agreements on the host, from the main thread.
         line: Control plane; None for one worker.
-        leave_seconds: How long to wait at the end for workers whose scripts still run.
+        timeout_seconds: How long a worker may be late, in a step and at the end.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Runtime:
         data: Collectives,
         agreement: Collectives,
         line: _Line | None,
-        leave_seconds: float,
+        timeout_seconds: float,
     ) -> None:
         self.cluster = cluster
         self.rank = data.rank
@@ -81,7 +81,7 @@ class Runtime:
         self.data = data
         self.agreement = agreement
         self._line = line
-        self._leave_seconds = leave_seconds
+        self.timeout_seconds = timeout_seconds
         self._pid = os.getpid()
         self._ending = threading.Lock()
         self._failed = False
@@ -140,7 +140,7 @@ class Runtime:
         atexit.unregister(self._at_exit)
         client = self._line.client
         if not self._failed:
-            together = client.leave(self._leave_seconds)
+            together = client.leave(self.timeout_seconds)
             if not together:
                 self._abandon(self.failure or WorkerLostError("The job is over for this worker."))
             if client.broken is not None:
@@ -199,7 +199,7 @@ def connect(cluster: Cluster, options: CommunicationOptions, *, startup_seconds:
     """
     require_engine(options)
     if _live:
-        return _again(_live[0], cluster)
+        return _again(_live[0], cluster, options)
     if cluster.is_evaluator or cluster.bootstrap == "none":
         alone = Alone()
         return Runtime(cluster, alone, alone.channel("agreement"), None, 0.0)
@@ -213,7 +213,7 @@ def connect(cluster: Cluster, options: CommunicationOptions, *, startup_seconds:
     return runtime
 
 
-def _again(runtime: Runtime, cluster: Cluster) -> Runtime:
+def _again(runtime: Runtime, cluster: Cluster, options: CommunicationOptions) -> Runtime:
     if runtime.closed:
         raise ConfigurationError(
             "The job of this process is over; workers can meet once in a process.",
@@ -225,6 +225,13 @@ def _again(runtime: Runtime, cluster: Cluster) -> Runtime:
             f"{cluster.source} said when the first strategy was made; now it describes another cluster, of "
             f"{cluster.size}.",
             remedy="set it before the first strategy is made, or restart the process.",
+        )
+    if options.timeout_seconds not in (None, runtime.timeout_seconds):
+        logger.warning(
+            "timeout_seconds=%g comes too late: the workers have met already, and %g s hold for the whole job. "
+            "Give the options to the first strategy.",
+            options.timeout_seconds,
+            runtime.timeout_seconds,
         )
     return runtime
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from worker_groups import World, run_group
 
@@ -57,6 +59,9 @@ def test_r20_one_raises(backend, tmp_path):
     assert "the picture in row 5 is broken" in culprit.stderr
     assert "WorkerFailedError: Worker 1 (127.0.0.1:" in chief.stderr, chief.tail()
     assert "the picture in row 5 is broken" in chief.stderr, chief.tail()
+    # What has been learnt in the steps before is still there, for who catches the error.
+    learnt = [re.search(r"left with ([-0-9.e]+), loss ([-0-9.e]+)$", w.stderr, re.MULTILINE) for w in (chief, culprit)]
+    assert all(found and float(found[1]) != 0 and float(found[2]) > 0 for found in learnt), chief.tail()
     assert end.leftovers == []
 
 

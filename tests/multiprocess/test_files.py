@@ -65,7 +65,11 @@ def test_r32_training_goes_on_from_a_file(run):
 
 @pytest.mark.case("files.r32_write", against=())
 @pytest.mark.parametrize(
-    "name", ["saved.keras", "checkpoint.keras", "saved.weights.h5", "epoch2.weights.h5", "exported"]
+    "name",
+    [
+        *("saved.keras", "checkpoint.keras", "saved.weights.h5", "epoch2.weights.h5", "exported"),
+        *("function.keras", "function.weights.h5", "legacy.h5"),
+    ],
 )
 def test_r32_plain_keras_reads_the_files(run, read_back, name):
     if name == "exported" and run.world.backend == "torch":

@@ -46,6 +46,27 @@ def test_r12_custom_train_step_on_unequal_parts(run):
     same(found, run.plain["unequal"])
 
 
+@pytest.mark.case("models.several_optimizers", backends=("tensorflow", "torch"))
+def test_several_optimizers_in_one_step(run):
+    found, right = run.agreed(), run.plain
+    assert found["weights"] == near(right["weights"])
+    assert found["updates"] == right["updates"] == [6, 6]
+    same_history(found["history"], right["history"])
+
+
+@pytest.mark.case("models.counting_layer", more=("torch-3", "jax-3"))
+@pytest.mark.parametrize("way", ["compiled", "eager"])
+def test_a_counter_in_a_layer_stays_behind_nowhere(run, way):
+    found = run.one(way)
+    assert (found["steps"], found["used"]) == (6, True)
+    same(found, run.plain[way])
+
+
+@pytest.mark.case("models.loss_without_reduction", backends=("tensorflow",))
+def test_a_loss_without_reduction(run):
+    same(run.agreed(), run.plain)
+
+
 @pytest.mark.case("models.custom_compute_loss")
 def test_custom_compute_loss(run):
     same(run.agreed(), run.plain)
@@ -71,6 +92,14 @@ def test_r22_a_stop_is_agreed(run, where):
     if where == "early_stopping":
         assert len(found["epochs"]) == 2
     same(found, right)
+
+
+@pytest.mark.case("models.stops_outside_of_training")
+def test_a_stop_of_evaluation_and_prediction_is_agreed(run):
+    found, right = run.agreed(), run.plain
+    same(found, right)
+    assert found["evaluated"] == near(right["evaluated"])
+    assert (found["tested"], found["predicted"]) == (right["tested"], right["predicted"]) == (9, 8)
 
 
 @pytest.mark.case("models.callbacks_agree")

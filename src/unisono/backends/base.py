@@ -201,6 +201,9 @@ class Backend(abc.ABC):
         A step that still exchanges and an agreement on the next one would fight for the interpreter lock.
         """
 
+    def keep(self, model: Any, state: Any) -> None:
+        """Puts the state of a loop that breaks off back into the model, where it is not there anyway."""
+
     def spread_randomness(self, rank: int, from_chief: Callable[[Any], Any]) -> None:
         """Lets the framework's own random numbers, where Keras uses them, differ between workers.
 
@@ -221,6 +224,38 @@ class Backend(abc.ABC):
 def is_stock_train_step(model: Any) -> bool:
     """Returns whether a model trains by Keras's own `train_step`, in which one update follows one forward pass."""
     return type(model).train_step is keras.Model.train_step
+
+
+def change(new: Tensor, old: Tensor) -> Tensor:
+    """Returns what a step has added to a variable, in a floating type that can be weighted and summed.
+
+    Args:
+        new: Value after the step.
+        old: Value before it, of the same shape and dtype.
+    """
+    dtype = keras.backend.standardize_dtype(old.dtype)
+    if keras.backend.is_float_dtype(dtype):
+        return new - old
+    if dtype == "bool":
+        new, old = keras.ops.cast(new, "int32"), keras.ops.cast(old, "int32")
+    return keras.ops.cast(new - old, "float32")
+
+
+def changed(old: Tensor, total: Tensor) -> Tensor:
+    """Returns the value of a variable after the step of all workers.
+
+    Counters of steps go up by the same number on every worker with data; their weighted mean is that number, up to
+    the rounding of the shares.
+
+    Args:
+        old: Value before the step.
+        total: Sum over all workers of share times `change`.
+    """
+    dtype = keras.backend.standardize_dtype(old.dtype)
+    if keras.backend.is_float_dtype(dtype):
+        return old + total
+    whole = keras.ops.cast(keras.ops.round(total), "int32" if dtype == "bool" else dtype)
+    return keras.ops.cast(keras.ops.cast(old, whole.dtype) + whole, dtype)
 
 
 def flat_layers(model: Any) -> list[Any]:

@@ -14,9 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from unisono.backends.base import Backend, StepScope, Tensor, is_stock_train_step
+from unisono.backends.base import Backend, StepScope, Tensor, change, changed, is_stock_train_step
 from unisono.backends.jax_halves import Halves
 from unisono.backends.jax_pack import pack, unpack
+from unisono.backends.jax_private import put_back
 
 
 class JaxBackend(Backend):
@@ -67,7 +68,8 @@ class JaxBackend(Backend):
             return step
         if self.size > 1 and is_stock_train_step(model):
             return Halves(self, model, scope, _positions(model.non_trainable_variables, moving))
-        return jax.jit(step, donate_argnums=0)  # type: ignore[no-any-return]
+        # What is given away to a step is lost if an exchange inside it fails.
+        return jax.jit(step, donate_argnums=() if self.size > 1 else 0)  # type: ignore[no-any-return]
 
     def _whole(self, model: Any, scope: StepScope, moving: Sequence[Any]) -> Callable[..., tuple[Any, Any]]:
         indices = _positions(model.non_trainable_variables, moving)
@@ -83,11 +85,11 @@ class JaxBackend(Backend):
         if not indices:
             return new
         trainable, non_trainable, *rest = new
-        deltas = [non_trainable[i] - old[1][i] for i in indices]
+        deltas = [change(non_trainable[i], old[1][i]) for i in indices]
         summed = self.weighted_sum(deltas, scope.share, scope)
         non_trainable = list(non_trainable)
         for i, delta in zip(indices, summed, strict=True):
-            non_trainable[i] = old[1][i] + delta
+            non_trainable[i] = changed(old[1][i], delta)
         return (trainable, non_trainable, *rest)
 
     def idle_train(
@@ -141,6 +143,10 @@ class JaxBackend(Backend):
 
     def settle(self, state: Any) -> None:
         jax.block_until_ready(next((leaf for leaves in state for leaf in leaves), None))
+
+    def keep(self, model: Any, state: Any) -> None:
+        if not any(leaf.is_deleted() for leaves in state for leaf in leaves):
+            put_back(model, state)
 
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return jax.jit(function)  # type: ignore[no-any-return]

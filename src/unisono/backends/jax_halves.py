@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from unisono.backends.base import Backend, StepScope, Tensor
+from unisono.backends.base import Backend, StepScope, Tensor, change, changed
 from unisono.backends.jax_pack import lengths, pack, unpack
 
 
@@ -38,6 +38,8 @@ class Halves:
     def __call__(self, state: Any, data: Any, weights: np.ndarray) -> tuple[Any, Any]:
         """Runs one step; see `Backend`."""
         logs, flats, non_trainable, metrics = self._first(*state, data, weights)
+        # Their old values are given away; if the exchange fails, the loop keeps what lies here.
+        state[3][:] = metrics
         return logs, self._finish(state, flats, non_trainable, metrics, weights)
 
     def idle(self, state: Any, data: Any, weights: np.ndarray) -> Any:
@@ -56,7 +58,8 @@ class Halves:
         return trainable, non_trainable, optimizer, metrics
 
     def _like(self, state: Any) -> list[Any]:
-        return [*state[0], *(state[1][i] for i in self._moving)]
+        moving = [state[1][i] for i in self._moving]
+        return [*state[0], *(jax.eval_shape(change, value, value) for value in moving)]
 
     def _gradients(
         self, trainable: Any, non_trainable: Any, optimizer: Any, metrics: Any, data: Any, weights: Tensor
@@ -70,7 +73,7 @@ class Halves:
                 gradients = scope.captured
             finally:
                 scope.captured = None
-        deltas = [new[1][i] - non_trainable[i] for i in self._moving]
+        deltas = [change(new[1][i], non_trainable[i]) for i in self._moving]
         return logs, pack([*gradients, *deltas]), list(new[1]), new[3]
 
     def _update(self, trainable: Any, non_trainable: Any, optimizer: Any, flats: Any) -> tuple[Any, Any, Any]:
@@ -78,5 +81,5 @@ class Halves:
         gradients, deltas = summed[: len(trainable)], summed[len(trainable) :]
         with self._scope.within_optimizer():
             trainable, optimizer = self._model.optimizer.stateless_apply(optimizer, gradients, trainable)
-        moved = [non_trainable[i] + delta for i, delta in zip(self._moving, deltas, strict=True)]
+        moved = [changed(non_trainable[i], delta) for i, delta in zip(self._moving, deltas, strict=True)]
         return trainable, moved, optimizer

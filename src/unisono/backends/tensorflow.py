@@ -15,6 +15,8 @@ from unisono.backends.base import (
     Backend,
     StepScope,
     Tensor,
+    change,
+    changed,
     flat_layers,
     group_by_dtype,
     is_stock_train_step,
@@ -79,13 +81,13 @@ class TensorFlowBackend(Backend):
             elif gradient is not None:
                 dense.append(i)
         merged = [i for i, _ in enumerate(scope.moving)]
-        deltas = [variable.value - before for variable, before in scope.moving]
+        deltas = [change(variable.value, before) for variable, before in scope.moving]
         summed = self.weighted_sum([*(results[i] for i in dense), *deltas], weight, scope)
         for i, tensor in zip(dense, summed, strict=False):
             results[i] = tensor
         for i in merged:
             variable, before = scope.moving[i]
-            variable.assign(before + summed[len(dense) + i])
+            variable.assign(changed(before, summed[len(dense) + i]))
         scope.moving = []
         return results
 

@@ -10,7 +10,16 @@ import numpy as np
 import torch
 
 from unisono import log
-from unisono.backends.base import WIRE_DTYPE, Backend, StepScope, Tensor, group_by_dtype, is_stock_train_step
+from unisono.backends.base import (
+    WIRE_DTYPE,
+    Backend,
+    StepScope,
+    Tensor,
+    change,
+    changed,
+    group_by_dtype,
+    is_stock_train_step,
+)
 
 
 class TorchBackend(Backend):
@@ -43,7 +52,7 @@ class TorchBackend(Backend):
         ]
         # Shares add up to 1, or to nothing where nobody has the gradient.
         has = torch.tensor([0.0 if g is None else 1.0 for g in gradients], device=full[0].device if full else None)
-        deltas = [_value(v) - before for v, before in scope.moving]
+        deltas = [change(_value(v), before) for v, before in scope.moving]
         counts, *summed = self.weighted_sum([has, *full, *deltas], weight, scope)
         self._merge_moving(scope, summed[len(full) :])
         return [tensor if count > 0 else None for tensor, count in zip(summed, counts.tolist(), strict=False)]
@@ -55,12 +64,14 @@ class TorchBackend(Backend):
         result = run()
         if not stock:
             scope.moving = before
-        self._merge_moving(scope, self.weighted_sum([_value(v) - old for v, old in scope.moving], scope.share, scope))
+        self._merge_moving(
+            scope, self.weighted_sum([change(_value(v), old) for v, old in scope.moving], scope.share, scope)
+        )
         return result
 
     def _merge_moving(self, scope: StepScope, deltas: Sequence[Tensor]) -> None:
         for (variable, before), delta in zip(scope.moving, deltas, strict=True):
-            variable.assign(before + delta)
+            variable.assign(changed(before, delta))
         scope.moving = []
 
     def train(self, model: Any, scope: StepScope, moving: Sequence[Any]) -> Callable[..., tuple[Any, Any]]:

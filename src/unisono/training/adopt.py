@@ -197,6 +197,7 @@ class Adoption:
         """Gives all workers the chief's weights and optimizer state; a collective call."""
         state.broadcast_state(self.model, self.runtime.agreement, self.names)
         if self.runtime.size > 1:
+            state.spread_global_seed(self.runtime.rank, self.agreement.from_chief)
             self.backend.spread_randomness(self.runtime.rank, self.agreement.from_chief)
 
     def describe(self, source: Source, what: str) -> None:

@@ -38,6 +38,10 @@ class RestoreOnly(keras.callbacks.Callback):  # type: ignore[misc]
         self._inner.on_train_begin(logs)
 
 
+STOP_FLAGS = {"train": "stop_training", "test": "stop_evaluating", "predict": "stop_predicting"}
+"""The attribute of a model that ends the loop of each phase."""
+
+
 class Together(keras.callbacks.Callback):  # type: ignore[misc]
     """Runs after all other callbacks of a worker and makes of its wishes those of all.
 
@@ -47,7 +51,28 @@ class Together(keras.callbacks.Callback):  # type: ignore[misc]
         epoch: Called when an epoch begins.
     """
 
-    def __init__(self, agreement: StepAgreement, begin: Callable[[], None], epoch: Callable[[], None]) -> None:
+    @classmethod
+    def after(cls, callbacks: Sequence[Any], agreement: StepAgreement, **called: Callable[[], None]) -> Together:
+        """Returns one that agrees as often as the callbacks of any worker can wish something; a collective call.
+
+        Args:
+            callbacks: This worker's.
+            agreement: Over all workers.
+            **called: See `Together`.
+        """
+        kind: type[Together] = type(cls.__name__, (cls,), {})
+        for phase in STOP_FLAGS:
+            # Keras asks a callback for results of each batch if its class has such a method.
+            if agreement.any(reads_batches(callbacks, phase)):
+                setattr(kind, f"on_{phase}_batch_end", _agreeing(phase))
+        return kind(agreement, **called)
+
+    def __init__(
+        self,
+        agreement: StepAgreement,
+        begin: Callable[[], None] = lambda: None,
+        epoch: Callable[[], None] = lambda: None,
+    ) -> None:
         super().__init__()
         self._agreement = agreement
         self._begin = begin
@@ -63,19 +88,19 @@ class Together(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """See `Callback`."""
-        self.stop_together()
+        self.stop_together("train")
 
-    def stop_together(self) -> None:
-        """Stops training on all workers if any of them wants to."""
-        self.model.stop_training = self._agreement.any(bool(self.model.stop_training))
+    def stop_together(self, phase: str) -> None:
+        """Stops a loop on all workers if any of them wants to."""
+        flag = STOP_FLAGS[phase]
+        setattr(self.model, flag, self._agreement.any(bool(getattr(self.model, flag))))
 
 
-class TogetherEachBatch(Together):
-    """The same after every batch, for callbacks that may stop training there."""
+def _agreeing(phase: str) -> Callable[..., None]:
+    def on_batch_end(self: Together, batch: int, logs: dict[str, Any] | None = None) -> None:
+        self.stop_together(phase)
 
-    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """See `Callback`."""
-        self.stop_together()
+    return on_batch_end
 
 
 class Reading:
@@ -131,7 +156,7 @@ def reads_batches(callbacks: Sequence[Any], phase: str) -> bool:
 
     Args:
         callbacks: The worker's callbacks.
-        phase: "train" or "test".
+        phase: "train", "test" or "predict".
     """
     return any(_reads_batches(callback, phase) for callback in callbacks)
 

@@ -11,22 +11,36 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+from keras.src.backend.common.global_state import get_global_attribute
+from keras.src.legacy.saving import legacy_h5_format
+from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
+from keras.src.saving import saving_lib
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from unisono.backends.base import flat_layers
 
 __all__ = [
+    "FILE_WRITERS",
     "DataAdapter",
     "activity_losses_are_sums",
     "build",
     "compile_loss",
     "flat_layers",
+    "global_seed",
     "initial_epoch",
     "loss_trackers",
     "optimized_variables",
     "set_initial_epoch",
     "wrap_losses",
 ]
+
+
+FILE_WRITERS = (
+    (saving_lib, "save_model"),
+    (saving_lib, "save_weights_only"),
+    (legacy_h5_format, "save_model_to_hdf5"),
+)
+"""Module and name of the functions `(model, filepath, ...)` in which all that Keras saves of a model ends."""
 
 
 def build(model: Any, sample: Any) -> None:
@@ -55,6 +69,12 @@ def loss_trackers(model: Any) -> list[Any]:
     """Returns the metrics in which Keras logs the losses of single outputs."""
     holder = compile_loss(model)
     return [] if holder is None else list(holder.metrics)
+
+
+def global_seed() -> Any | None:
+    """Returns the state from which Keras draws where no seed is given, or None if nothing has drawn yet."""
+    generator = get_global_attribute(GLOBAL_SEED_GENERATOR)
+    return None if generator is None else generator.state
 
 
 def initial_epoch(model: Any) -> int | None:

@@ -67,7 +67,10 @@ class Loops:
             adoption.describe(source, "training data")
             adoption.ensure_built(source.sample())
             mine = roles.for_worker(roles.flat(call.pop("callbacks", None)), adoption.is_chief)
-            call["callbacks"] = [*mine, self._together(mine)]
+            together = roles.Together.after(
+                mine, adoption.agreement, begin=self._begin_training, epoch=adoption.steps.begin
+            )
+            call["callbacks"] = [*mine, together]
             verbose = self._verbose(call)
             reading = self._agree_reading(mine, "train", verbose)
             if validation is not None:
@@ -117,8 +120,9 @@ class Loops:
             verbose = self._verbose(call)
             reading = self._agree_reading(mine, "test", verbose)
             feed = self._feed(source, "evaluate", lambda: (reading(), False))
+            together = roles.Together.after(mine, adoption.agreement)
             with self._quiet(mine):
-                return method(model, "evaluate")(x=feed, verbose=verbose, callbacks=mine, **call)
+                return method(model, "evaluate")(x=feed, verbose=verbose, callbacks=[*mine, together], **call)
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         """Stands over `Model.predict`: the whole result, in input order, on every worker."""
@@ -130,7 +134,8 @@ class Loops:
             mine = roles.for_worker(roles.flat(call.pop("callbacks", None)), adoption.is_chief)
             verbose = self._verbose(call)
             feed = self._feed(source, "predict", lambda: (False, False))
-            return method(model, "predict")(x=feed, verbose=verbose, callbacks=mine, **call)
+            together = roles.Together.after(mine, adoption.agreement)
+            return method(model, "predict")(x=feed, verbose=verbose, callbacks=[*mine, together], **call)
 
     def _build_for_predict(self, sample: tuple[Any, ...]) -> None:
         model, adoption = self._adoption.model, self._adoption
@@ -179,12 +184,6 @@ class Loops:
         always = self._adoption.agreement.any(roles.reads_batches(callbacks, phase))
         progress = verbose in ("auto", 1) and keras.config.is_interactive_logging_enabled()
         return roles.Reading(always, progress)
-
-    def _together(self, callbacks: list[Any]) -> roles.Together:
-        adoption = self._adoption
-        each_batch = adoption.agreement.any(roles.reads_batches(callbacks, "train"))
-        kind = roles.TogetherEachBatch if each_batch else roles.Together
-        return kind(adoption.agreement, begin=self._begin_training, epoch=adoption.steps.begin)
 
     def _begin_training(self) -> None:
         adoption = self._adoption

@@ -6,6 +6,7 @@ loss v satisfies: sum of s * v = loss of the global batch. For a mean over examp
 without examples (regularisers) their plain value. Other reductions need a factor:
 
     sum                         v = local sum * N / n
+    none                        v = local mean, with the gradient of: local sum * N / n
     mean over weights or mask   v = local mean * (d / D) * N / n, with divisors d here and D over all workers
 """
 
@@ -18,7 +19,6 @@ from typing import Any
 import keras
 
 from unisono.backends.base import StepScope
-from unisono.errors import ConfigurationError
 from unisono.training.hooks import Hooks, method
 
 
@@ -65,10 +65,9 @@ class GlobalLoss:
         if reduction == "sum":
             return value * keras.ops.cast(self._scope.inverse, value.dtype)
         if reduction in (None, "none"):
-            raise ConfigurationError(
-                f"Loss {self.name!r} has reduction={reduction!r}, so there is no one loss of the global batch.",
-                remedy='use reduction="sum", "mean" or "sum_over_batch_size".',
-            )
+            # Keras logs the mean of such a loss, and TensorFlow's gradient is that of its sum.
+            total = keras.ops.sum(value) * keras.ops.cast(self._scope.inverse, value.dtype)
+            return keras.ops.mean(value) + (total - keras.ops.stop_gradient(total))
         divisor = self._divisor(y_pred, sample_weight, value.dtype)
         if divisor is None:
             return value

@@ -5,6 +5,7 @@ Saving contains no collective: `model.save` on all workers and `if strategy.is_c
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
 import os
@@ -16,26 +17,90 @@ from typing import Any
 
 from unisono import log
 from unisono.training.hooks import Hooks, method
+from unisono.training.keras_private import FILE_WRITERS
 
 WRITERS = ("save", "save_weights", "export")
 """Methods of a model that write to the path in their first argument."""
 
+_WRITER = "_unisono_writer"
+
+
+class Writer:
+    """Writes the files of one model.
+
+    Args:
+        is_chief: Whether this worker writes at all.
+    """
+
+    def __init__(self, is_chief: bool) -> None:
+        self._is_chief = is_chief
+        self.at_work = False
+
+    def __call__(self, what: str, filepath: Any, write: Callable[[Any], Any], whole: bool = True) -> Any:
+        """Writes a file on the chief.
+
+        Args:
+            what: The function that the user called.
+            filepath: Where to.
+            write: Writes to the path it is given.
+            whole: Whether the file shall be written aside first.
+
+        Returns:
+            What `write` returns; None on other workers.
+        """
+        if not self._is_chief:
+            log.once(f"write {what}", f"{what}: the chief writes the file", logging.DEBUG)
+            return None
+        self.at_work = True
+        try:
+            if whole and _is_local(filepath):
+                return atomically(Path(filepath), lambda path: write(str(path)))
+            return write(filepath)
+        finally:
+            self.at_work = False
+
 
 def hook(model: Any, hooks: Hooks, is_chief: bool) -> None:
     """Lets one model write its files on the chief only, atomically."""
+    writer = Writer(is_chief)
+    hooks.set(_WRITER, writer)
     for name in WRITERS:
-        hooks.set(name, _writer(model, name, is_chief))
+        hooks.set(name, _writing(model, name, writer))
 
 
-def _writer(model: Any, name: str, is_chief: bool) -> Callable[..., Any]:
+def _writing(model: Any, name: str, writer: Writer) -> Callable[..., Any]:
     def write(filepath: Any, *args: Any, **kwargs: Any) -> Any:
         original = method(model, name)
-        if not is_chief:
-            log.once(f"write {name}", f"model.{name}: the chief writes the file", logging.DEBUG)
-            return None
-        if not _is_local(filepath) or _asks_first(original, filepath, args, kwargs):
-            return original(filepath, *args, **kwargs)
-        return atomically(Path(filepath), lambda path: original(str(path), *args, **kwargs))
+        asks = _asks_first(original, filepath, args, kwargs)
+        return writer(f"model.{name}", filepath, lambda path: original(path, *args, **kwargs), whole=not asks)
+
+    return write
+
+
+def watch() -> Callable[[], None]:
+    """Holds functions such as `keras.saving.save_model` to the same rule, for models that are hooked.
+
+    Returns:
+        The way back.
+    """
+    own = [(module, name, getattr(module, name)) for module, name in FILE_WRITERS]
+    for module, name, function in own:
+        setattr(module, name, _watched(function))
+
+    def unwatch() -> None:
+        for module, name, function in own:
+            setattr(module, name, function)
+
+    return unwatch
+
+
+def _watched(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def write(model: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
+        writer: Writer | None = getattr(model, "__dict__", {}).get(_WRITER)
+        if writer is None or writer.at_work:
+            return function(model, filepath, *args, **kwargs)
+        return writer(function.__name__, filepath, lambda path: function(model, path, *args, **kwargs))
 
     return write
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -12,7 +12,7 @@ import numpy as np
 from unisono.collectives.base import Collectives
 from unisono.collectives.objects import all_gather_object, broadcast_arrays
 from unisono.errors import DivergenceError
-from unisono.training.keras_private import flat_layers
+from unisono.training.keras_private import flat_layers, global_seed
 
 _RANK_STRIDE = 0x9E3779B9
 """Added to a seed once per rank; odd and far from 0, so that seeds of different ranks never meet by counting."""
@@ -45,7 +45,8 @@ def _plain_attributes(model: Any) -> list[Any]:
 def moving_variables(model: Any) -> list[Any]:
     """Returns the variables that a forward pass in training may change: moving statistics and the like.
 
-    Those of layers set to `trainable = False` stay as they are, so they need not travel.
+    Those of layers set to `trainable = False` stay as they are, so they need not travel. Unsigned integers are left
+    out: they are states of random generators, not numbers to be weighted.
     """
     frozen: set[int] = set()
     wanted: dict[int, Any] = {}
@@ -56,7 +57,9 @@ def moving_variables(model: Any) -> list[Any]:
             else:
                 frozen.add(id(variable))
     return [
-        v for i, v in wanted.items() if i not in frozen and keras.backend.is_float_dtype(v.dtype) and not v.trainable
+        v
+        for i, v in wanted.items()
+        if i not in frozen and not v.trainable and not keras.backend.standardize_dtype(v.dtype).startswith("uint")
     ]
 
 
@@ -71,6 +74,8 @@ def checksum(variables: Sequence[Any]) -> int:
 def broadcast_state(model: Any, channel: Collectives, names: Sequence[str]) -> None:
     """Gives all workers the chief's state, and each its own stream of random numbers.
 
+    Weights and optimizer state travel only if they are not the same already, as they are after a training.
+
     Args:
         model: A built model.
         channel: The channel to use.
@@ -83,14 +88,34 @@ def broadcast_state(model: Any, channel: Collectives, names: Sequence[str]) -> N
         return
     shared, seeds = shared_variables(model), seed_variables(model)
     _check_same_shape(channel, [*shared, *seeds], names)
-    arrays = [np.array(keras.ops.convert_to_numpy(v), order="C") for v in [*shared, *seeds]]
-    broadcast_arrays(channel, arrays)
-    if channel.rank == 0:
-        return
-    for variable, array in zip(shared, arrays, strict=False):
-        variable.assign(array)
-    for variable, array in zip(seeds, arrays[len(shared) :], strict=True):
-        variable.assign(seed_of_rank(array, channel.rank))
+    sums = channel.all_gather(np.array([checksum(shared)], np.int64))
+    if any(int(each[0]) != int(sums[0][0]) for each in sums):
+        for variable, array in zip(shared, _from_chief(channel, shared), strict=True):
+            if channel.rank:
+                variable.assign(array)
+    for variable, array in zip(seeds, _from_chief(channel, seeds), strict=True):
+        if channel.rank:
+            variable.assign(seed_of_rank(array, channel.rank))
+
+
+def spread_global_seed(rank: int, from_chief: Callable[[Any], Any]) -> None:
+    """Gives each worker its own stream of the numbers that Keras draws where no seed is given.
+
+    Args:
+        rank: This worker.
+        from_chief: Returns the chief's value on all workers.
+    """
+    variable = global_seed()
+    chiefs = from_chief(None if variable is None else keras.ops.convert_to_numpy(variable))
+    if rank and variable is not None and chiefs is not None:
+        variable.assign(seed_of_rank(np.asarray(chiefs), rank))
+
+
+def _from_chief(channel: Collectives, variables: Sequence[Any]) -> list[np.ndarray]:
+    arrays = [np.array(keras.ops.convert_to_numpy(v), order="C") for v in variables]
+    if arrays:
+        broadcast_arrays(channel, arrays)
+    return arrays
 
 
 def seed_of_rank(state: np.ndarray, rank: int) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 from collections.abc import Callable, Iterator
@@ -115,7 +116,8 @@ class Steps:
                 state = self._built["idle train"](state, batch.data, weights)
             self._after(batch, weights, state)
 
-        self._each(batches, one)
+        with self._keeping(lambda: state):
+            self._each(batches, one)
         if not self.scope.exchanged and self.channel.size > 1 and self.model.trainable_variables:
             log.once(
                 f"no exchange {id(self.model)}",
@@ -142,7 +144,8 @@ class Steps:
                 state = self._built["idle test"](state, batch.data, weights)
             self._after(batch, weights, state)
 
-        self._each(batches, one)
+        with self._keeping(lambda: state):
+            self._each(batches, one)
         return self.logs, state
 
     def predict(self, state: Any, batches: Iterator[Any]) -> tuple[Any, Any]:
@@ -157,9 +160,21 @@ class Steps:
             results.append(keras.tree.map_structure(lambda t: self._gather(t, local), outputs))
             self.count += 1
 
-        self._each(batches, one)
+        with self._keeping(lambda: state):
+            self._each(batches, one)
         whole = results[0] if len(results) == 1 else keras.tree.map_structure(_concatenate, *results)
         return keras.tree.map_structure(self.backend.to_tensor, whole), state
+
+    @contextlib.contextmanager
+    def _keeping(self, state: Callable[[], Any]) -> Iterator[None]:
+        """Leaves the model with the state it had when another worker was lost."""
+        try:
+            yield
+        except StopIteration:
+            raise
+        except BaseException:
+            self.backend.keep(self.model, state())
+            raise
 
     def _each(self, batches: Iterator[Any], run: Callable[[LocalBatch], None]) -> None:
         many = getattr(self.model, "steps_per_execution", 1) or 1

@@ -14,6 +14,7 @@ from unisono import log
 from unisono.backends.select import make_backend
 from unisono.collectives.packing import pieces
 from unisono.runtime import Runtime
+from unisono.training import saving
 from unisono.training.adopt import Adoption, adopted, adoptions, register
 from unisono.training.loops import Loops
 
@@ -72,10 +73,14 @@ class Trainer:
             yield
 
     def watch(self) -> None:
-        """Says loudly, from now on, when a model is fitted that no strategy has charge of (law 6)."""
+        """Says loudly, from now on, when a model is fitted that no strategy has charge of (law 6).
+
+        Functions that save models, and not methods of them, write on the chief only from now on, too.
+        """
         fit = keras.Model.fit
         if getattr(fit, "_unisono_watch", False) or self._runtime.size == 1:
             return
+        unwatch = saving.watch()
 
         @functools.wraps(fit)
         def watched(model: Any, *args: Any, **kwargs: Any) -> Any:
@@ -87,15 +92,17 @@ class Trainer:
                 )
             return fit(model, *args, **kwargs)
 
-        watched._unisono_watch = True  # type: ignore[attr-defined]
+        watched._unisono_watch = unwatch  # type: ignore[attr-defined]
         keras.Model.fit = watched
 
     def close(self) -> None:
         """Gives all models their own methods back."""
         for adoption in adoptions():
             adoption.remove()
-        if getattr(keras.Model.fit, "_unisono_watch", False):
+        unwatch = getattr(keras.Model.fit, "_unisono_watch", None)
+        if unwatch is not None:
             del keras.Model.fit
+            unwatch()
 
 
 def _owner(name: str) -> type[Any]:

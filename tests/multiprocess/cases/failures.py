@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from cases.toy import outcome, sgd, toy_model
+from cases.toy import outcome, sgd, toy_model, weight
 from cases.world import World
 
 X = np.linspace(-1, 1, 48, dtype="float32")[:, None]
@@ -18,8 +19,12 @@ X = np.linspace(-1, 1, 48, dtype="float32")[:, None]
 def _fit(strategy: Any, data: Any, **arguments: Any) -> dict[str, Any]:
     with strategy.scope():
         model = toy_model()
-        model.compile(sgd(), loss="mse")
-    return outcome(model, model.fit(data, verbose=0, **arguments))
+        model.compile(sgd(), loss="mse", metrics=["mae"])
+    try:
+        return outcome(model, model.fit(data, verbose=0, **arguments))
+    except Exception:
+        print(f"left with {weight(model)}, {model.metrics[0].name} {float(model.metrics[0].result())}", file=sys.stderr)
+        raise
 
 
 def r20_one_raises(strategy: Any, world: World) -> dict[str, Any]:

@@ -72,6 +72,9 @@ def r32_write(strategy: Any, world: World) -> dict[str, Any]:
     )  # fmt: skip
     model.save(world.shared / "saved.keras")
     model.save_weights(world.shared / "saved.weights.h5")
+    keras.saving.save_model(model, world.shared / "function.keras")
+    keras.saving.save_weights(model, world.shared / "function.weights.h5")
+    keras.saving.save_model(model, world.shared / "legacy.h5")
     if world.backend != "torch":
         model.export(world.shared / "exported", verbose=False)
     predicted = model.predict(X, verbose=0)
@@ -96,17 +99,20 @@ def r32_read(strategy: Any, world: World) -> dict[str, Any]:
     """Reads in a process without unisono what `r32_write` and `r18_shared_paths` wrote."""
     folder = Path(world.arguments["r32"])
     found: dict[str, Any] = {}
-    for name in ("saved.keras", "checkpoint.keras"):
+    for name in ("saved.keras", "checkpoint.keras", "function.keras"):
         model = keras.models.load_model(folder / name)
         found[name] = {
             "predicted": model.predict(X, verbose=0),
             "iterations": int(model.optimizer.iterations),
             "momentum": sum(float(keras.ops.sum(keras.ops.abs(v))) for v in model.optimizer.variables[2:]),
         }
-    for name in ("saved.weights.h5", "epoch2.weights.h5"):
+    for name in ("saved.weights.h5", "epoch2.weights.h5", "function.weights.h5"):
         model = _small_net()
         model.load_weights(folder / name)
         found[name] = {"predicted": model.predict(X, verbose=0)}
+    # Keras itself cannot read back "mse" from this format.
+    legacy = keras.models.load_model(folder / "legacy.h5", compile=False)
+    found["legacy.h5"] = {"predicted": legacy.predict(X, verbose=0)}
     if (folder / "exported").exists():
         import tensorflow as tf
 

@@ -142,6 +142,108 @@ def r12_custom_train_step(strategy: Any, world: World) -> dict[str, Any]:
     return found
 
 
+class _Pair(keras.Model):
+    """Two networks, each with an optimizer of its own, trained in turn in one step, as GANs are."""
+
+    def __init__(self, backend: str) -> None:
+        super().__init__()
+        self.first = keras.layers.Dense(1, kernel_initializer="ones")
+        self.second = keras.layers.Dense(1, kernel_initializer="ones")
+        self.backend = backend
+
+    def build(self, shape: Any) -> None:
+        self.first.build(shape)
+        self.second.build(shape)
+        self.built = True
+
+    def call(self, x: Any) -> Any:
+        return self.first(x) + self.second(x)
+
+    def compile(self, first: Any, second: Any) -> None:
+        super().compile(loss="mse")
+        self.first_optimizer, self.second_optimizer = first, second
+
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        return {
+            "first": self._turn(self.first, self.first_optimizer, lambda: keras.ops.mean((self.first(x) - y) ** 2)),
+            "second": self._turn(self.second, self.second_optimizer, lambda: keras.ops.mean((self(x) - y) ** 2)),
+        }
+
+    def _turn(self, network: Any, optimizer: Any, loss_of: Any) -> Any:
+        variables = network.trainable_variables
+        if self.backend == "tensorflow":
+            import tensorflow as tf
+
+            with tf.GradientTape() as tape:
+                loss = loss_of()
+            optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        else:
+            import torch
+
+            self.zero_grad()
+            loss = loss_of()
+            loss.backward()
+            with torch.no_grad():
+                optimizer.apply([v.value.grad for v in variables], variables)
+        return loss
+
+
+def several_optimizers(strategy: Any, world: World) -> dict[str, Any]:
+    x = np.random.default_rng(0).random((9, 2), np.float32)
+    y = 3 * x.sum(1, keepdims=True)
+    with strategy.scope():
+        model = _Pair(world.backend)
+        model.build((None, 2))
+        model.compile(keras.optimizers.Adam(0.1), sgd(0.1))
+    history = model.fit(x, y, batch_size=4, epochs=2, shuffle=False, verbose=0)
+    return {
+        "weights": np.concatenate([np.ravel(w) for w in model.get_weights()]),
+        "history": history.history,
+        "state": fingerprint(model),
+        "updates": [int(model.first_optimizer.iterations), int(model.second_optimizer.iterations)],
+    }
+
+
+class Counts(keras.layers.Layer):
+    """Counts the steps it was trained for, and notes whether it ever was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = self.add_weight(shape=(), dtype="int32", initializer="zeros", trainable=False, name="steps")
+        self.used = self.add_weight(shape=(), dtype="bool", initializer="zeros", trainable=False, name="used")
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        if training:
+            self.steps.assign(self.steps + 1)
+            self.used.assign(keras.ops.ones((), "bool"))
+        return x
+
+
+def counting_layer(strategy: Any, world: World) -> dict[str, Any]:
+    """A last batch of one example leaves a worker without data; its counter must not stay behind."""
+    x = column(1, 2, 3, 4, 5)
+    found: dict[str, Any] = {}
+    for name, eager in (("compiled", False), ("eager", True)):
+        with strategy.scope():
+            counts = Counts()
+            dense = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
+            model = keras.Sequential([keras.Input((1,)), counts, dense])
+            model.compile(sgd(), loss="mse", run_eagerly=eager)
+        history = model.fit(x, 2 * x, batch_size=4, epochs=3, shuffle=False, verbose=0)
+        found[name] = outcome(model, history, steps=int(counts.steps.value), used=bool(counts.used.value))
+    return found
+
+
+def loss_without_reduction(strategy: Any, world: World) -> dict[str, Any]:
+    x = column(1, 2, 3, 4, 5, 6, 7, 8)
+    with strategy.scope():
+        model = toy_model()
+        model.compile(sgd(0.001), loss=keras.losses.MeanSquaredError(reduction=None))
+    history = model.fit(x, 2 * x, batch_size=4, epochs=2, shuffle=False, verbose=0, validation_data=(x, x))
+    return outcome(model, history)
+
+
 def custom_compute_loss(strategy: Any, world: World) -> dict[str, Any]:
     """A model that overrides compute_loss and compute_metrics and keeps a tracker of its own."""
 
@@ -241,6 +343,38 @@ def r22_stop_on_one_rank(strategy: Any, world: World) -> dict[str, Any]:
     )
     found["early_stopping"] = outcome(model, history)
     return found
+
+
+def stops_outside_of_training(strategy: Any, world: World) -> dict[str, Any]:
+    """One worker's callback ends `evaluate`, the validation of `fit` and `predict`."""
+    x = np.linspace(-1, 1, 20, dtype="float32")[:, None]
+    with strategy.scope():
+        model = toy_model()
+        model.compile(sgd(0.01), loss="mse")
+
+    class Stop(keras.callbacks.Callback):
+        tested = 0
+
+        def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+            self.tested += 1
+            if batch == 2 and world.rank == world.size - 1:
+                self.model.stop_evaluating = True
+
+        def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
+            if batch == 1 and world.rank == world.size - 1:
+                self.model.stop_predicting = True
+
+    stop = Stop()
+    history = model.fit(
+        x, x, batch_size=4, epochs=2, shuffle=False, verbose=0, callbacks=[stop], validation_data=(x, x)
+    )
+    return outcome(
+        model,
+        history,
+        evaluated=model.evaluate(x, x, batch_size=4, verbose=0, callbacks=[stop]),
+        tested=stop.tested,
+        predicted=len(model.predict(x, batch_size=4, verbose=0, callbacks=[stop])),
+    )
 
 
 def callbacks_agree(strategy: Any, world: World) -> dict[str, Any]:

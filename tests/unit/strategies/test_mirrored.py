@@ -40,6 +40,7 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for handler in list(log.logger.handlers):
         log.logger.removeHandler(handler)
     if "fit" not in own and "fit" in vars(keras.Model):
+        keras.Model.fit._unisono_watch()
         del keras.Model.fit
     assert vars(keras.Model)["__new__"] is own["__new__"]
 

@@ -147,7 +147,15 @@ def test_reading_always_or_never_asks_no_clock():
 
 
 class Model:
-    stop_training = False
+    stop_training = stop_evaluating = stop_predicting = False
+
+
+class Wishes(keras.callbacks.Callback):
+    """May wish something after each batch that trains or predicts."""
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None: ...
+
+    def on_predict_batch_end(self, batch: int, logs: Any = None) -> None: ...
 
 
 @pytest.mark.parametrize("wishes", [[False, False, True], [False, False, False], [True, True, True]])
@@ -155,7 +163,12 @@ def test_the_wish_of_one_is_that_of_all(wishes: list[bool]):
     def work(channel: Any) -> list[bool]:
         agreement = StepAgreement(channel, list(names(3)))
         begun: list[str] = []
-        last = roles.TogetherEachBatch(agreement, lambda: begun.append("train"), lambda: begun.append("epoch"))
+        last = roles.Together.after(
+            [Wishes()] if channel.rank == 1 else [],
+            agreement,
+            begin=lambda: begun.append("train"),
+            epoch=lambda: begun.append("epoch"),
+        )
         last.set_model(Model())
         last.on_train_begin()
         last.on_epoch_begin(0)
@@ -165,6 +178,13 @@ def test_the_wish_of_one_is_that_of_all(wishes: list[bool]):
             last.model.stop_training = wishes[channel.rank]
             end(0, {})
             said.append(last.model.stop_training)
+        last.model.stop_predicting = wishes[channel.rank]
+        last.on_predict_batch_end(0, {})
+        said.append(last.model.stop_predicting)
+        # Nobody reads batches of an evaluation, so nobody asks there.
+        last.model.stop_evaluating = wishes[channel.rank]
+        last.on_test_batch_end(0, {})
+        assert last.model.stop_evaluating == wishes[channel.rank]
         return said
 
-    assert together(3, work) == [[any(wishes)] * 2] * 3
+    assert together(3, work) == [[any(wishes)] * 3] * 3

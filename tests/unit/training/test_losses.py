@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unisono.backends.base import StepScope
-from unisono.errors import ConfigurationError
 from unisono.training import losses
 from unisono.training.agreement import Verdict
 from unisono.training.losses import GlobalLoss
@@ -117,11 +116,9 @@ def test_outside_of_steps_it_is_the_users_own():
 
 
 @pytest.mark.parametrize("reduction", [None, "none"])
-def test_a_loss_without_reduction_is_refused(reduction: Any):
+def test_a_loss_without_reduction_is_logged_as_its_mean(reduction: Any):
     scope = StepScope(2)
     loss = GlobalLoss(keras.losses.MeanSquaredError(reduction=reduction, name="mine"), scope, lambda d: d)
-    with (
-        scope.enter("train", Verdict(False, False, False, 1, 2).weights),
-        pytest.raises(ConfigurationError, match=r"'mine' has reduction=(None|'none')"),
-    ):
-        loss(np.ones((3, 1), "float32"), np.zeros((3, 1), "float32"))
+    with scope.enter("train", Verdict(False, False, False, 1, 2).weights):
+        found = loss(np.array([[1.0], [3.0]], "float32"), np.zeros((2, 1), "float32"))
+    assert found.shape == () and float(found) == 5.0

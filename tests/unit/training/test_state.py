@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from unisono.errors import DivergenceError
-from unisono.training import state
+from unisono.training import keras_private, state
 from unisono.training.state import broadcast_state, moving_variables, seed_of_rank, seed_variables, shared_variables
 from unit.training.workers import names, together
 
@@ -59,17 +59,19 @@ def test_what_a_forward_pass_may_change():
     class Counts(keras.layers.Layer):
         def build(self, shape: Any) -> None:
             self.mean = self.add_weight(shape=(), trainable=False, name="mean")
+            self.steps = self.add_weight(shape=(), trainable=False, name="steps", dtype="int32", initializer="zeros")
+            self.stream = self.add_weight(shape=(), trainable=False, name="no", dtype="uint32", initializer="zeros")
 
         def call(self, x: Any) -> Any:
             return x
 
     model = model_of(2, Counts())
-    assert [v.name for v in moving_variables(model)] == ["moving_mean", "moving_variance", "mean"]
+    assert [v.name for v in moving_variables(model)] == ["moving_mean", "moving_variance", "mean", "steps"]
     model.layers[1].trainable = False
-    assert [v.name for v in moving_variables(model)] == ["mean"]
+    assert [v.name for v in moving_variables(model)] == ["mean", "steps"]
     model.layers[1].trainable = True
     model.layers[0].trainable = False
-    assert [v.name for v in moving_variables(model)] == ["moving_mean", "moving_variance", "mean"]
+    assert [v.name for v in moving_variables(model)] == ["moving_mean", "moving_variance", "mean", "steps"]
     model.trainable = False
     assert moving_variables(model) == []
 
@@ -106,6 +108,47 @@ def test_all_get_the_chiefs_state():
     for rank, (_, _, seeds) in enumerate(results):
         for mine, chief in zip(seeds, chiefs, strict=True):
             assert mine.tolist() == seed_of_rank(chief, rank).tolist()
+
+
+def test_state_that_is_equal_does_not_travel():
+    class Counted:
+        def __init__(self, channel: Any) -> None:
+            self.channel, self.sent = channel, 0
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.channel, name)
+
+        def broadcast(self, buffer: np.ndarray, *args: Any, **kwargs: Any) -> Any:
+            self.sent += buffer.nbytes
+            return self.channel.broadcast(buffer, *args, **kwargs)
+
+    def work(channel: Any) -> list[int]:
+        model, counted = model_of(), Counted(channel)
+        sent = []
+        for change in (None, 0, None, channel.size - 1):
+            if channel.rank == change:
+                model.layers[0].kernel.assign_add(np.ones((3, 2), "float32"))
+            counted.sent = 0
+            broadcast_state(model, counted, names(channel.size))
+            sent.append(counted.sent)
+        return [*sent, sum(value(v).nbytes for v in seed_variables(model))]
+
+    for first, after_chief, again, after_last, seeds in together(3, work):
+        assert first > 3 * 2 * 4 + seeds and first == after_chief == after_last
+        assert again == seeds
+
+
+def test_numbers_without_a_seed_differ_by_rank():
+    keras.random.normal((1,))
+    variable = keras_private.global_seed()
+    chief = value(variable)
+    state.spread_global_seed(0, lambda mine: mine)
+    assert value(variable).tolist() == chief.tolist()
+    state.spread_global_seed(2, lambda mine: chief)
+    assert value(variable).tolist() == seed_of_rank(chief, 2).tolist()
+    state.spread_global_seed(1, lambda mine: None)
+    assert value(variable).tolist() == seed_of_rank(chief, 2).tolist()
+    keras.random.normal((1,))
 
 
 def test_alone_nothing_is_touched():

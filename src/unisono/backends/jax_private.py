@@ -1,0 +1,25 @@
+"""What of Keras's JAX trainer is private: how a loop holds the model's state while it runs.
+
+A test fails when these names move.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_TRAINING = ("trainable_variables", "non_trainable_variables", "optimizer_variables", "metrics_variables")
+_EVALUATION = ("trainable_variables", "non_trainable_variables", "metrics_variables")
+_PREDICTION = ("trainable_variables", "non_trainable_variables")
+_NAMES = {len(names): names for names in (_TRAINING, _EVALUATION, _PREDICTION)}
+
+
+def put_back(model: Any, state: Any) -> None:
+    """Puts the state of a running loop into the model's variables, which are empty meanwhile.
+
+    Args:
+        model: The model.
+        state: A tuple of lists of arrays, as the step functions take it.
+    """
+    model._jax_state = dict(zip(_NAMES[len(state)], state, strict=True))
+    model._jax_state_synced = False
+    model.jax_state_sync()
