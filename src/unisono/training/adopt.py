@@ -23,6 +23,7 @@ from unisono.training.keras_private import (
     loss_trackers,
     wrap_losses,
 )
+from unisono.training.rider import Rider
 from unisono.training.steps import Steps
 
 _ATTRIBUTE = "_unisono_adoption"
@@ -41,12 +42,14 @@ class Adoption:
         model: A Keras model, compiled or not, built or not.
         runtime: The running job.
         backend: The framework under Keras.
+        rider: Travels with the exchanges of this backend.
     """
 
-    def __init__(self, model: Any, runtime: Runtime, backend: Backend) -> None:
+    def __init__(self, model: Any, runtime: Runtime, backend: Backend, rider: Rider) -> None:
         self._model = weakref.ref(model)
         self.runtime = runtime
         self.backend = backend
+        self.rider = rider
         self.scope = StepScope(runtime.size)
         self.names = [runtime.cluster.name_of(rank) for rank in range(runtime.size)]
         self.agreement = StepAgreement(runtime.agreement, self.names)

@@ -1,12 +1,13 @@
-"""What the workers agree on before each step, in one small all-reduce.
+"""What the workers agree on before each step: by one small all-reduce, or along with an exchange of the step before.
 
 Each worker states what it has: data or none, how many examples, whether it wants logs or wants to stop, and marks
-of what it is doing and reading. The sums tell every worker the same verdict. Marks are compared by their variance:
-it is 0 on all workers exactly if all marks are equal, so that a difference is noticed by all at the same time.
+of what it is doing and reading. The sums tell every worker the same verdict. Marks are compared by the variance of
+their digits: it is 0 exactly if all marks are equal, so that a difference is noticed by all at the same time.
 """
 
 from __future__ import annotations
 
+import functools
 import zlib
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +19,11 @@ from unisono.collectives.objects import all_gather_object, broadcast_object
 from unisono.data.base import Part
 from unisono.errors import DivergenceError
 
-_MARK_BITS = 24
-"""Sums of squares of marks must stay exact in int64, for up to 32,767 workers."""
+_SHIFTS = np.arange(0, 24, 4)
+"""A mark has 24 bits, in digits of 4: sums of their squares stay exact even in float32, for up to 74,565 workers."""
+
+_LOW = 12
+"""Bits of the lower part of a number of examples, whose two parts are summed apart for the same reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +47,13 @@ class Verdict:
     @property
     def weights(self) -> np.ndarray:
         """What `Backend` wants to know of this worker's part: float32 of shape (4,)."""
-        if not self.local:
-            return np.zeros(4, np.float32)
-        return np.array([self.local / self.total, self.total / self.local, 1.0, self.local], np.float32)
+        return _weights(self.local, self.total)
+
+
+@functools.lru_cache(maxsize=64)
+def _weights(local: int, total: int) -> np.ndarray:
+    weights = [local / total, total / local, 1.0, local] if local else [0.0] * 4
+    return np.array(weights, np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +73,13 @@ class Statement:
     stop: bool = False
 
     def vector(self) -> np.ndarray:
-        """Returns the statement as numbers to be summed, int64 of shape (8,)."""
+        """Returns the statement as numbers to be summed: whole ones, int64 of shape (29,)."""
         part = self.part
-        doing = _mark(self.activity)
-        reading = _mark(f"{part.total}/{part.fingerprint}") if part else 0
-        return np.array(
-            [
-                part is not None,
-                part.local if part else 0,
-                self.want_logs,
-                self.stop,
-                doing,
-                doing * doing,
-                reading,
-                reading * reading,
-            ],
-            np.int64,
-        )
+        local = part.local if part else 0
+        doing = _digits(self.activity)
+        reading = _digits(f"{part.total}/{part.fingerprint}") if part else np.zeros_like(doing)
+        head = [part is not None, local >> _LOW, local & ((1 << _LOW) - 1), self.want_logs, self.stop]
+        return np.concatenate([head, doing, doing * doing, reading, reading * reading])
 
 
 def decide(sums: np.ndarray, mine: Statement, size: int) -> Verdict | str:
@@ -96,16 +94,17 @@ def decide(sums: np.ndarray, mine: Statement, size: int) -> Verdict | str:
         The verdict, or one of "activity", "ended" and "data" if workers do different things, if some have no data
         left where all should, or if they read different data.
     """
-    have, total, want_logs, stop, doing, doing2, reading, reading2 = sums.tolist()
-    if size * doing2 != doing * doing:
+    have, high, low, want_logs, stop = sums[:5].tolist()
+    doing, doing2, reading, reading2 = sums[5:].reshape(4, _SHIFTS.size)
+    if (size * doing2 != doing * doing).any():
         return "activity"
     local = mine.part.local if mine.part else 0
-    verdict = Verdict(have == 0, stop > 0, want_logs > 0, local, int(total))
+    verdict = Verdict(have == 0, stop > 0, want_logs > 0, local, (high << _LOW) + low)
     if verdict.over or verdict.stop:
         return verdict
     if have != size:
         return "ended"
-    if size * reading2 != reading * reading:
+    if (size * reading2 != reading * reading).any():
         return "data"
     return verdict
 
@@ -122,14 +121,31 @@ class StepAgreement:
         self._channel = channel
         self._names = names
 
+    @property
+    def alone(self) -> bool:
+        """Whether there is nobody to agree with."""
+        return self._channel.size == 1
+
     def step(self, mine: Statement) -> Verdict:
         """States what this worker has and returns what holds for all.
 
         Raises:
             DivergenceError: On all workers, if they do or read different things.
         """
-        size = self._channel.size
-        verdict = decide(self._channel.all_reduce(mine.vector()) if size > 1 else mine.vector(), mine, size)
+        vector = mine.vector()
+        return self.heard(self._channel.all_reduce(vector) if self._channel.size > 1 else vector, mine)
+
+    def heard(self, sums: np.ndarray, mine: Statement) -> Verdict:
+        """Returns what holds for all, from sums that have come another way.
+
+        Args:
+            sums: Sum over all workers of `Statement.vector()`, int64.
+            mine: What this worker said.
+
+        Raises:
+            DivergenceError: On all workers, if they do or read different things.
+        """
+        verdict = decide(sums, mine, self._channel.size)
         if isinstance(verdict, Verdict):
             return verdict
         raise self._explain(verdict, mine)
@@ -174,5 +190,6 @@ class StepAgreement:
         return value if self._channel.size == 1 else broadcast_object(self._channel, value)
 
 
-def _mark(text: str) -> int:
-    return zlib.crc32(text.encode()) >> (32 - _MARK_BITS)
+@functools.lru_cache(maxsize=64)
+def _digits(text: str) -> np.ndarray:
+    return (zlib.crc32(text.encode()) >> _SHIFTS) & 15

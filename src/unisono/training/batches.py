@@ -1,7 +1,8 @@
 """Feeds Keras's own training loops with this worker's part of each global batch.
 
 The agreement of each step is made where the loop asks for data: an epoch therefore ends on all workers at the same
-step, by the same `StopIteration` that ends it in one process.
+step, by the same `StopIteration` that ends it in one process. In training, what a worker states about the next step
+travels with the gradients of this one where it can: for that, data is read one batch ahead.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 from unisono.data.base import Part, Source
 from unisono.training.agreement import Statement, StepAgreement, Verdict
 from unisono.training.keras_private import DataAdapter
+from unisono.training.rider import Rider, Ticket
 
 
 class LocalBatch(tuple[Any, ...]):
@@ -59,28 +61,49 @@ class Feed(DataAdapter):  # type: ignore[misc]
         self._stopped = stopped
         self._settle = settle
         self._step = 0
+        self.rider: Rider | None = None
+        """Takes statements along with exchanges of gradients; None where each step is agreed on by itself."""
 
     def __iter__(self) -> Iterator[LocalBatch]:
         parts = self._source.epoch()
+        ticket: Ticket | None = None
         try:
-            while True:
-                part = next(parts, None)
-                self._settle()
-                verdict = self._agree(part)
-                if verdict.stop:
-                    self._stopped()
-                if verdict.over or verdict.stop:
-                    return
-                stand_in = part is None or part.data is None
-                yield LocalBatch.of(self._source.sample() if stand_in else part.batch, verdict)  # type: ignore[union-attr]
+            statement = self._statement(next(parts, None))
+            self._settle()
+            verdict = self._agreement.step(statement)
+            while not (verdict.over or verdict.stop):
+                batch = LocalBatch.of(self._data(statement.part), verdict)
+                if self.rider is None or self._agreement.alone:
+                    yield batch
+                    statement = self._statement(next(parts, None))
+                else:
+                    statement = self._statement(next(parts, None))
+                    ticket = self.rider.load(statement.vector())
+                    yield batch
+                verdict = self._next(statement, ticket)
+            if verdict.stop:
+                self._stopped()
         finally:
+            if ticket is not None and self.rider is not None:
+                self.rider.drop(ticket)
             parts.close()  # type: ignore[attr-defined]
 
-    def _agree(self, part: Part | None) -> Verdict:
+    def _data(self, part: Part | None) -> Any:
+        return self._source.sample() if part is None or part.data is None else part.batch
+
+    def _statement(self, part: Part | None) -> Statement:
         want_logs, stop = self._wants()
         statement = Statement(part, f"{self._activity} step {self._step}", want_logs, stop)
         self._step += 1
-        return self._agreement.step(statement)
+        return statement
+
+    def _next(self, statement: Statement, ticket: Ticket | None) -> Verdict:
+        if ticket is None or ticket.sums is None:
+            # Steps may run behind the caller's back; the exchange is over when the step is.
+            self._settle()
+        if ticket is None or ticket.sums is None:
+            return self._agreement.step(statement)
+        return self._agreement.heard(ticket.sums, statement)
 
     def get_numpy_iterator(self) -> Feed:
         """See `DataAdapter`; the same object serves all backends."""

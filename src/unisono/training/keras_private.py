@@ -13,7 +13,6 @@ from typing import Any
 import keras
 from keras.src.backend.common.global_state import get_global_attribute
 from keras.src.legacy.saving import legacy_h5_format
-from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
 from keras.src.saving import saving_lib
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
@@ -73,7 +72,7 @@ def loss_trackers(model: Any) -> list[Any]:
 
 def global_seed() -> Any | None:
     """Returns the state from which Keras draws where no seed is given, or None if nothing has drawn yet."""
-    generator = get_global_attribute(GLOBAL_SEED_GENERATOR)
+    generator = get_global_attribute("global_seed_generator")
     return None if generator is None else generator.state
 
 

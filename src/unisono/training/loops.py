@@ -13,6 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from unisono.backends.base import is_stock_train_step
 from unisono.data.arrays import validation_split
 from unisono.data.base import Source
 from unisono.data.select import make_source
@@ -77,7 +78,10 @@ class Loops:
                 call["validation_data"] = self._validation(validation, call, mine)
             # One that came too late for the loop before, or from `train_on_batch`, is not about this loop.
             adoption.steps.stop_wish = False
-            feed = self._feed(source, "fit", lambda: (reading(), self._stop_wish()))
+            feed = self._feed(source, "fit", lambda: (reading(), self._stop_wish() or model.stop_training))
+            if is_stock_train_step(model):
+                # A step of the user's own may ask to stop, which must hold before the next.
+                feed.rider = adoption.rider
             with self._quiet(mine):
                 return method(model, "fit")(x=feed, verbose=verbose, shuffle=False, **call)
 

@@ -17,6 +17,7 @@ from unisono.runtime import Runtime
 from unisono.training import saving
 from unisono.training.adopt import Adoption, adopted, adoptions, register
 from unisono.training.loops import Loops
+from unisono.training.rider import Rider
 
 
 class Trainer:
@@ -30,22 +31,33 @@ class Trainer:
     def __init__(self, runtime: Runtime, bytes_per_pack: int = 0) -> None:
         self._runtime = runtime
         self._bytes_per_pack = bytes_per_pack
+        self._rider = Rider()
         self._backend = make_backend(self._weighted_sum, runtime.data.all_gather, runtime.size)
 
     def _weighted_sum(self, flat: np.ndarray, weight: float) -> np.ndarray:
+        ticket = self._rider.board(flat.dtype)
+        size = flat.size
+        summed = np.empty(size + (ticket.numbers.size if ticket else 0), flat.dtype)
         # Without data nothing that lies in the buffer may count, not even a NaN.
-        summed = np.multiply(flat, flat.dtype.type(weight)) if weight else np.zeros_like(flat)
+        if weight:
+            np.multiply(flat.reshape(-1), flat.dtype.type(weight), out=summed[:size])
+        else:
+            summed[:size] = 0
+        if ticket:
+            summed[size:] = ticket.numbers
         if self._runtime.size > 1:
             for start, stop in pieces(summed.size, summed.itemsize, self._bytes_per_pack):
                 self._runtime.data.all_reduce(summed[start:stop])
-        return summed
+        if ticket:
+            ticket.sums = summed[size:].astype(np.int64)
+        return summed[:size].reshape(flat.shape)
 
     def adopt(self, model: Any) -> Adoption:
         """Takes charge of a model, once."""
         known = adopted(model)
         if known is not None:
             return known
-        adoption = Adoption(model, self._runtime, self._backend)
+        adoption = Adoption(model, self._runtime, self._backend, self._rider)
         register(model, adoption)
         adoption.install(Loops(adoption).functions())
         return adoption
