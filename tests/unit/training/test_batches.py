@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from unisono.data.select import make_source
 from unisono.errors import DivergenceError
 from unisono.training.agreement import StepAgreement, Verdict
 from unisono.training.batches import Feed, LocalBatch
+from unisono.training.rider import Rider
 from unit.training.workers import names, together
 
 EXAMPLE = (np.full((1, 1), -1.0),)
@@ -100,6 +101,84 @@ def test_the_step_before_has_ended_when_the_next_is_agreed():
     feed = Feed(Listed([part(1, 1)]), agreement, "fit", settle=lambda: order.append("settle"))
     assert len(list(feed)) == 1
     assert order == ["settle", "agree"] * 2
+
+
+class Train:
+    """Does the exchange of each step, with what rides along; some steps have none."""
+
+    def __init__(self, channel: Any, without: Sequence[int] = ()) -> None:
+        self.rider, self.channel, self.without = Rider(), channel, without
+        self.carried: list[int] = []
+
+    def epoch(self, feed: Feed, stop_after: int | None = None) -> list[int]:
+        feed.rider = self.rider
+        totals: list[int] = []
+        for step, batch in enumerate(feed):
+            totals.append(batch.verdict.total)
+            ticket = None if step in self.without else self.rider.board(np.dtype("float32"))
+            if ticket is not None:
+                sums = self.channel.all_reduce(ticket.numbers.astype(np.float32))
+                ticket.sums = sums.astype(np.int64)
+                self.carried.append(step)
+            if step == stop_after:
+                break
+        return totals
+
+
+def trained(parts: list[list[Part]], without: Sequence[int] = (), **options: Any) -> list[Any]:
+    """Runs two epochs as in training; returns the totals of each, and the steps that carried a statement."""
+
+    def work(channel: Any) -> Any:
+        agreement = StepAgreement(channel.channel("agreement"), list(names(channel.size)))
+        train = Train(channel, without)
+        given = {name: make(channel.rank) for name, make in options.items()}
+        feed = Feed(Listed(parts[channel.rank]), agreement, "fit", **given)
+        return [train.epoch(feed), train.epoch(feed), train.carried]
+
+    return together(len(parts), work)
+
+
+def test_what_rides_along_ends_an_epoch_at_the_same_step():
+    uneven = [[part(2, 3), part(2, 3), part(1, 1)], [part(1, 3), part(1, 3), part(0, 1)]]
+    assert trained(uneven) == [[[3, 3, 1], [3, 3, 1], [0, 1, 2] * 2]] * 2
+    assert trained([[], []]) == [[[], [], []]] * 2
+
+
+def test_a_step_without_an_exchange_leaves_the_next_to_be_agreed_on_by_itself():
+    assert trained([[part(1, 2)] * 4] * 2, without=[0, 2]) == [[[2] * 4, [2] * 4, [1, 3] * 2]] * 2
+
+
+def test_alone_nothing_rides_and_nothing_is_read_ahead():
+    source = Listed([part(1, 1)] * 2)
+    read = iter(source.epoch())
+    source.epoch = lambda: (part for part in read)  # type: ignore[method-assign]
+
+    def work(channel: Any) -> Any:
+        feed = Feed(source, StepAgreement(channel, ["worker 0"]), "fit")
+        train = Train(channel)
+        return train.epoch(feed, stop_after=0), len(list(read))
+
+    assert together(1, work) == [([1], 1)]
+
+
+def test_a_wish_to_stop_rides_along():
+    asked = {0: 0, 1: 0}
+
+    def wants(rank: int) -> Any:
+        def ask() -> tuple[bool, bool]:
+            asked[rank] += 1
+            return asked[rank] == 2 and rank == 0, rank == 1 and asked[rank] == 3
+
+        return ask
+
+    first = trained([[part(1, 2)] * 5] * 2, wants=wants)
+    assert [f[0] for f in first] == [[2, 2]] * 2
+
+
+def test_different_data_is_noticed_where_it_rides_along():
+    mine, others = part(1, 2, fingerprint=7), part(1, 2, fingerprint=8)
+    errors = trained([[mine, mine], [mine, others]])
+    assert all(isinstance(e, DivergenceError) and "different data" in str(e) for e in errors), errors
 
 
 def test_data_that_ends_early_somewhere_is_an_error_on_all():
