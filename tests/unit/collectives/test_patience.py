@@ -6,7 +6,6 @@ import pytest
 
 from unisono.collectives import patience
 
-
 MANNERS = pytest.mark.parametrize("manner", [patience.ROOMY, patience.CROWDED], ids=["roomy", "crowded"])
 
 
