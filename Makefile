@@ -11,7 +11,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest bench format docs clean
+.PHONY: help demo set-up set-up-oldest test test-oldest bench format docs clean
 
 PY := .venv/bin/python
 PYTEST_ARGS ?=
@@ -31,30 +31,31 @@ demo:
 	scripts/set-up .venv demo-$(KERAS_BACKEND) requirements/newest.txt '.[demo]' $(CPU_BUILD)
 	$(PY) examples/demo.py
 
-test:
+set-up:
 	scripts/set-up .venv test requirements/newest.txt '.[test]'
+
+set-up-oldest:
+	scripts/set-up .venv-oldest test requirements/oldest.txt . tensorflow-cpu jax pytest pytest-timeout hypothesis psutil
+
+test: set-up
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy
 	$(PY) -m pytest $(PYTEST_ARGS)
 
-test-oldest:
-	scripts/set-up .venv-oldest test requirements/oldest.txt . tensorflow-cpu jax pytest pytest-timeout hypothesis psutil
+test-oldest: set-up-oldest
 	.venv-oldest/bin/python -m pytest tests/multiprocess/test_exact.py -k 'tensorflow-2 or jax-2' $(PYTEST_ARGS)
 
-bench:
-	scripts/set-up .venv test requirements/newest.txt '.[test]'
+bench: set-up
 	$(PY) -m pip show --quiet tf-keras 2>/dev/null || \
 		$(PY) -m pip install --quiet --no-deps --constraint requirements/newest.txt tf-keras
 	$(PY) benchmarks/run.py
 
-format:
-	scripts/set-up .venv test requirements/newest.txt '.[test]'
+format: set-up
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-docs:
-	scripts/set-up .venv test requirements/newest.txt '.[test]'
+docs: set-up
 	$(PY) docs/generate.py
 
 clean:

@@ -21,10 +21,10 @@ import team
 from report import Section, Target, render, table
 
 BACKENDS = ("tensorflow", "jax", "torch")
-ROUNDS = 9
+ROUNDS = 5
 STEPS = {"MLP": 300, "CNN": 40}
 QUICK_ROUNDS, QUICK_STEPS = 2, {"MLP": 8, "CNN": 3}
-EPOCH_SECONDS, FEWEST_STEPS = 3.0, 20
+EPOCH_SECONDS, FEWEST_STEPS = 2.0, 20
 """A variant that is slower than this for its steps does fewer of them, so that one slow way does not cost the hour."""
 START_SECONDS, ROUND_SECONDS = 300.0, 180.0
 IDLE_LIMIT = 0.05

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import concurrent.futures
 import json
 import os
 import re
@@ -74,23 +75,46 @@ def test_every_python_block_is_a_script_that_some_test_runs() -> None:
     assert len(SCRIPTS) >= 7
 
 
+@pytest.fixture(scope="session")
+def ended_scripts(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[tuple[Path, str], subprocess.CompletedProcess[str]]:
+    """The scripts that the tests of this session want, two at a time, as each keeps about one core busy."""
+    chosen = {
+        (item.callspec.params["page"], item.callspec.params["backend"])
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and "ended_scripts" in item.fixturenames
+    }
+    scripts = sorted(chosen)
+    folders = [tmp_path_factory.mktemp(page.stem) for page, _ in scripts]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        return dict(
+            zip(scripts, pool.map(lambda each, folder: run_blocks(*each, folder), scripts, folders), strict=True)
+        )
+
+
 @pytest.mark.multiprocess
-@pytest.mark.timeout(2 * SECONDS)
+@pytest.mark.timeout(len(SCRIPTS) * SECONDS)
 @pytest.mark.parametrize(
     ("page", "backend"), SCRIPTS, ids=lambda value: value.name if isinstance(value, Path) else value
 )
-def test_python_blocks_run(page: Path, backend: str, tmp_path: Path) -> None:
+def test_python_blocks_run(
+    page: Path, backend: str, ended_scripts: dict[tuple[Path, str], subprocess.CompletedProcess[str]]
+) -> None:
     """All blocks of a page that name no backend run in their order in one process; the others by themselves."""
+    ended = ended_scripts[page, backend]
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def run_blocks(page: Path, backend: str, folder: Path) -> subprocess.CompletedProcess[str]:
     chosen = [b for b in snippets.blocks(page) if b.language == "python" and b.backend == backend]
-    script = tmp_path / f"{page.stem}.py"
+    script = folder / f"{page.stem}.py"
     # Blank lines keep the line numbers of the page, for tracebacks.
     text = ""
     for block in chosen:
         text += "\n" * (block.line - 1 - text.count("\n")) + block.code
     script.write_text(text, encoding="utf-8")
-    variables = {"KERAS_BACKEND": backend or "tensorflow"}
-    ended = run([sys.executable, str(script)], tmp_path, variables)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return run([sys.executable, str(script)], folder, {"KERAS_BACKEND": backend or "tensorflow"})
 
 
 def run(command: list[str], folder: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:

@@ -67,7 +67,8 @@ class GlobalLoss:
         if reduction in (None, "none"):
             # Keras logs the mean of such a loss, and TensorFlow's gradient is that of its sum.
             total = keras.ops.sum(value) * keras.ops.cast(self._scope.inverse, value.dtype)
-            return keras.ops.mean(value) + (total - keras.ops.stop_gradient(total))
+            mean = keras.ops.stop_gradient(keras.ops.mean(value))
+            return mean + (total - keras.ops.stop_gradient(total))
         divisor = self._divisor(y_pred, sample_weight, value.dtype)
         if divisor is None:
             return value

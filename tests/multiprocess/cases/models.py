@@ -142,7 +142,7 @@ def r12_custom_train_step(strategy: Any, world: World) -> dict[str, Any]:
     return found
 
 
-class _Pair(keras.Model):
+class Pair(keras.Model):
     """Two networks, each with an optimizer of its own, trained in turn in one step, as GANs are."""
 
     def __init__(self, backend: str) -> None:
@@ -193,7 +193,7 @@ def several_optimizers(strategy: Any, world: World) -> dict[str, Any]:
     x = np.random.default_rng(0).random((9, 2), np.float32)
     y = 3 * x.sum(1, keepdims=True)
     with strategy.scope():
-        model = _Pair(world.backend)
+        model = Pair(world.backend)
         model.build((None, 2))
         model.compile(keras.optimizers.Adam(0.1), sgd(0.1))
     history = model.fit(x, y, batch_size=4, epochs=2, shuffle=False, verbose=0)
