@@ -11,46 +11,27 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from unisono.clock import Clock
 
 ASK_EVERY = 0.05
 """Seconds between two questions to the watch."""
 
+SPINS = 150
+"""Tests without a pause at the beginning, about 50 us: what a context switch costs."""
+
+_YIELD_SECONDS = 400e-6
 _SLEEP_SHARE = 1 / 16
 _LONGEST_SLEEP = 1e-3
 # A test that took this long has moved data: more is likely to be there.
 _BUSY_SECONDS = 20e-6
 
 
-@dataclass(frozen=True)
-class Manner:
-    """How a wait begins.
-
-    Args:
-        spins: Tests without a pause at first.
-        yield_seconds: How long only to give way between tests, before sleeping.
-        shortest_nap: Seconds of the first sleep.
-    """
-
-    spins: int
-    yield_seconds: float
-    shortest_nap: float
-
-
-ROOMY = Manner(spins=150, yield_seconds=2e-3, shortest_nap=0.0)
-"""Where each worker has a core. The spins last about 50 us, as long as a context switch."""
-
-CROWDED = Manner(spins=0, yield_seconds=100e-6, shortest_nap=50e-6)
-"""Where workers outnumber the cores: one that only gives way gets its turn again before those it waits for are done."""
-
-
 def wait(
     test: Callable[[], bool],
     ask: Callable[[float], None],
     *,
-    manner: Manner,
+    spins: int,
     clock: Clock = time.perf_counter,
     give_way: Callable[[float], None] | None = None,
 ) -> None:
@@ -59,11 +40,11 @@ def wait(
     Args:
         test: Moves things on and tells whether all is done; must not block.
         ask: Called about every 50 ms with the seconds waited; raises to leave the wait.
-        manner: `ROOMY`, or `CROWDED` where workers outnumber the cores.
+        spins: Tests without a pause at the beginning: `SPINS`, or 0 where workers outnumber the cores.
         clock: Where the time comes from.
         give_way: Carries out what `pause` decides.
     """
-    for _ in range(manner.spins):
+    for _ in range(spins):
         if test():
             return
     carry_out = rest if give_way is None else give_way
@@ -74,24 +55,23 @@ def wait(
         if now >= next_ask:
             ask(now - start)
             next_ask = clock() + ASK_EVERY
-        carry_out(pause(now - start, busy=now - before > _BUSY_SECONDS, manner=manner))
+        carry_out(pause(now - start, busy=now - before > _BUSY_SECONDS))
         before = clock()
 
 
-def pause(elapsed: float, *, busy: bool, manner: Manner) -> float:
+def pause(elapsed: float, *, busy: bool) -> float:
     """Decides how to pass the time until the next test.
 
     Args:
         elapsed: Seconds waited so far.
         busy: Whether the last test moved data.
-        manner: How the wait began.
 
     Returns:
         0 to let another thread run, or seconds to sleep.
     """
-    if busy or elapsed < manner.yield_seconds:
+    if busy or elapsed < _YIELD_SECONDS:
         return 0.0
-    return min(max(elapsed * _SLEEP_SHARE, manner.shortest_nap), _LONGEST_SLEEP)
+    return min(elapsed * _SLEEP_SHARE, _LONGEST_SLEEP)
 
 
 def rest(seconds: float) -> None:
