@@ -1,6 +1,6 @@
 """Runs all measurements and writes results.md, what falls short first, and the table of the README.
 
-python benchmarks/run.py            about twenty minutes on two quiet cores
+python benchmarks/run.py            about half an hour on two quiet cores
 python benchmarks/run.py --quick    a few steps of everything, printed and not kept
 """
 
