@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -173,9 +174,13 @@ class StepAgreement:
 
     def any(self, wish: bool) -> bool:
         """Returns whether any worker wishes it."""
+        return self.any_of([wish])[0]
+
+    def any_of(self, wishes: Sequence[bool]) -> list[bool]:
+        """Returns, for each of several wishes, whether any worker has it."""
         if self._channel.size == 1:
-            return wish
-        return bool(self._channel.all_reduce(np.array([wish], np.float64))[0])
+            return list(wishes)
+        return [bool(count) for count in self._channel.all_reduce(np.array(wishes, np.float64))]
 
     def gather(self, value: object) -> list[object]:
         """Returns the values of all workers in the order of ranks."""

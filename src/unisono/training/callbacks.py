@@ -51,6 +51,9 @@ class Together(keras.callbacks.Callback):  # type: ignore[misc]
         epoch: Called when an epoch begins.
     """
 
+    phases: frozenset[str] = frozenset()
+    """Those in which a callback of any worker reads or acts on single batches."""
+
     @classmethod
     def after(cls, callbacks: Sequence[Any], agreement: StepAgreement, **called: Callable[[], None]) -> Together:
         """Returns one that agrees as often as the callbacks of any worker can wish something; a collective call.
@@ -61,10 +64,11 @@ class Together(keras.callbacks.Callback):  # type: ignore[misc]
             **called: See `Together`.
         """
         kind: type[Together] = type(cls.__name__, (cls,), {})
-        for phase in STOP_FLAGS:
-            # Keras asks a callback for results of each batch if its class has such a method.
-            if agreement.any(reads_batches(callbacks, phase)):
-                setattr(kind, f"on_{phase}_batch_end", _agreeing(phase))
+        wanted = agreement.any_of([reads_batches(callbacks, phase) for phase in STOP_FLAGS])
+        kind.phases = frozenset(phase for phase, wish in zip(STOP_FLAGS, wanted, strict=True) if wish)
+        for phase in kind.phases:
+            # Keras calls a callback after each batch if its class has such a method.
+            setattr(kind, f"on_{phase}_batch_end", _agreeing(phase))
         return kind(agreement, **called)
 
     def __init__(

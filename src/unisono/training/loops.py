@@ -73,9 +73,9 @@ class Loops:
             )
             call["callbacks"] = [*mine, together]
             verbose = self._verbose(call)
-            reading = self._agree_reading(mine, "train", verbose)
+            reading = _reading(together, "train", verbose)
             if validation is not None:
-                call["validation_data"] = self._validation(validation, call, mine)
+                call["validation_data"] = self._validation(validation, call, _reading(together, "test", verbose=0))
             # One that came too late for the loop before, or from `train_on_batch`, is not about this loop.
             adoption.steps.stop_wish = False
             feed = self._feed(source, "fit", lambda: (reading(), self._stop_wish() or model.stop_training))
@@ -85,7 +85,7 @@ class Loops:
             with self._quiet(mine):
                 return method(model, "fit")(x=feed, verbose=verbose, shuffle=False, **call)
 
-    def _validation(self, validation: Any, call: dict[str, Any], callbacks: list[Any]) -> Feed:
+    def _validation(self, validation: Any, call: dict[str, Any], reading: roles.Reading) -> Feed:
         x, y, weights = keras.utils.unpack_x_y_sample_weight(validation)
         source = self._source(
             x,
@@ -95,7 +95,6 @@ class Loops:
             steps=call.get("validation_steps"),
         )
         self._adoption.describe(source, "validation data")
-        reading = self._agree_reading(callbacks, "test", verbose=0)
         return self._feed(source, "validation", lambda: (reading(), False))
 
     def _feed(self, source: Source, activity: str, wants: Callable[[], tuple[bool, bool]]) -> Feed:
@@ -122,9 +121,9 @@ class Loops:
             adoption.steps.begin()
             mine = roles.for_worker(roles.flat(call.pop("callbacks", None)), adoption.is_chief)
             verbose = self._verbose(call)
-            reading = self._agree_reading(mine, "test", verbose)
-            feed = self._feed(source, "evaluate", lambda: (reading(), False))
             together = roles.Together.after(mine, adoption.agreement)
+            reading = _reading(together, "test", verbose)
+            feed = self._feed(source, "evaluate", lambda: (reading(), False))
             with self._quiet(mine):
                 return method(model, "evaluate")(x=feed, verbose=verbose, callbacks=[*mine, together], **call)
 
@@ -184,11 +183,6 @@ class Loops:
     def _stop(self) -> None:
         self._adoption.model.stop_training = True
 
-    def _agree_reading(self, callbacks: list[Any], phase: str, verbose: Any) -> roles.Reading:
-        always = self._adoption.agreement.any(roles.reads_batches(callbacks, phase))
-        progress = verbose in ("auto", 1) and keras.config.is_interactive_logging_enabled()
-        return roles.Reading(always, progress)
-
     def _begin_training(self) -> None:
         adoption = self._adoption
         set_initial_epoch(adoption.model, adoption.agreement.from_chief(initial_epoch(adoption.model)))  # type: ignore[arg-type]
@@ -228,6 +222,11 @@ class Loops:
         finally:
             for callback, verbose in spoken:
                 callback.verbose = verbose
+
+
+def _reading(together: roles.Together, phase: str, verbose: Any) -> roles.Reading:
+    progress = verbose in ("auto", 1) and keras.config.is_interactive_logging_enabled()
+    return roles.Reading(phase in together.phases, progress)
 
 
 def _arguments(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

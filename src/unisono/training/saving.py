@@ -36,14 +36,16 @@ class Writer:
         self._is_chief = is_chief
         self.at_work = False
 
-    def __call__(self, what: str, filepath: Any, write: Callable[[Any], Any], whole: bool = True) -> Any:
+    def __call__(
+        self, what: str, filepath: Any, write: Callable[[Any], Any], asks: Callable[[], bool] = lambda: False
+    ) -> Any:
         """Writes a file on the chief.
 
         Args:
             what: The function that the user called.
             filepath: Where to.
             write: Writes to the path it is given.
-            whole: Whether the file shall be written aside first.
+            asks: Tells whether `write` will first ask about a file that is there, and so must see it.
 
         Returns:
             What `write` returns; None on other workers.
@@ -53,7 +55,7 @@ class Writer:
             return None
         self.at_work = True
         try:
-            if whole and _is_local(filepath):
+            if _is_local(filepath) and not asks():
                 return atomically(Path(filepath), lambda path: write(str(path)))
             return write(filepath)
         finally:
@@ -71,8 +73,12 @@ def hook(model: Any, hooks: Hooks, is_chief: bool) -> None:
 def _writing(model: Any, name: str, writer: Writer) -> Callable[..., Any]:
     def write(filepath: Any, *args: Any, **kwargs: Any) -> Any:
         original = method(model, name)
-        asks = _asks_first(original, filepath, args, kwargs)
-        return writer(f"model.{name}", filepath, lambda path: original(path, *args, **kwargs), whole=not asks)
+        return writer(
+            f"model.{name}",
+            filepath,
+            lambda path: original(path, *args, **kwargs),
+            asks=lambda: _asks_first(original, filepath, args, kwargs),
+        )
 
     return write
 

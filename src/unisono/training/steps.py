@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
 from collections.abc import Callable, Iterator
@@ -116,8 +115,7 @@ class Steps:
                 state = self._built["idle train"](state, batch.data, weights)
             self._after(batch, weights, state)
 
-        with self._keeping(lambda: state):
-            self._each(batches, one)
+        self._each(batches, one, lambda: state)
         if not self.scope.exchanged and self.channel.size > 1 and self.model.trainable_variables:
             log.once(
                 f"no exchange {id(self.model)}",
@@ -144,8 +142,7 @@ class Steps:
                 state = self._built["idle test"](state, batch.data, weights)
             self._after(batch, weights, state)
 
-        with self._keeping(lambda: state):
-            self._each(batches, one)
+        self._each(batches, one, lambda: state)
         return self.logs, state
 
     def predict(self, state: Any, batches: Iterator[Any]) -> tuple[Any, Any]:
@@ -160,28 +157,21 @@ class Steps:
             results.append(keras.tree.map_structure(lambda t: self._gather(t, local), outputs))
             self.count += 1
 
-        with self._keeping(lambda: state):
-            self._each(batches, one)
+        self._each(batches, one, lambda: state)
         whole = results[0] if len(results) == 1 else keras.tree.map_structure(_concatenate, *results)
         return keras.tree.map_structure(self.backend.to_tensor, whole), state
 
-    @contextlib.contextmanager
-    def _keeping(self, state: Callable[[], Any]) -> Iterator[None]:
-        """Leaves the model with the state it had when another worker was lost."""
-        try:
-            yield
-        except StopIteration:
-            raise
-        except BaseException:
-            self.backend.keep(self.model, state())
-            raise
-
-    def _each(self, batches: Iterator[Any], run: Callable[[LocalBatch], None]) -> None:
+    def _each(self, batches: Iterator[Any], run: Callable[[LocalBatch], None], state: Callable[[], Any]) -> None:
         many = getattr(self.model, "steps_per_execution", 1) or 1
         found = False
-        for batch in itertools.islice(batches, many):
-            found = True
-            run(batch if isinstance(batch, LocalBatch) else self._localize(batch))
+        try:
+            for batch in itertools.islice(batches, many):
+                found = True
+                run(batch if isinstance(batch, LocalBatch) else self._localize(batch))
+        except BaseException:
+            # When a worker is lost, the others' models keep what they have learnt.
+            self.backend.keep(self.model, state())
+            raise
         if not found:
             raise StopIteration
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import keras
 import pytest
 
 from unisono.training import saving
@@ -194,3 +195,31 @@ def test_a_remote_path_goes_to_keras_as_it_is():
     with pytest.raises(FileNotFoundError):  # Model knows no remote files; Keras does
         model.save("gs://bucket/m.keras")
     assert model.calls == [("gs://bucket/m.keras", True)]
+
+
+# Keras hands its variables to NumPy 2 in an old way.
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+@pytest.mark.parametrize("is_chief", [True, False])
+@pytest.mark.parametrize(
+    ("name", "save"),
+    [
+        ("m.keras", lambda model, path: keras.saving.save_model(model, path)),
+        ("m.h5", lambda model, path: keras.saving.save_model(model, path)),
+        ("m.weights.h5", lambda model, path: keras.saving.save_weights(model, path)),
+    ],
+)
+def test_functions_that_save_write_on_the_chief_only(tmp_path: Path, is_chief: bool, name: str, save: Any):
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    hooks = Hooks(model)
+    saving.hook(model, hooks, is_chief)
+    unwatch = saving.watch()
+    try:
+        save(model, tmp_path / name)
+        assert [path.name for path in tmp_path.iterdir()] == [name] * is_chief
+        save(keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)]), tmp_path / f"other-{name}")
+        assert (tmp_path / f"other-{name}").exists()
+    finally:
+        unwatch()
+        hooks.remove()
+    save(model, tmp_path / name)
+    assert (tmp_path / name).exists()
