@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+_PACKAGES = ("data",)
+"""Packages whose names are public as well, e.g. `unisono.data.AutoShardPolicy`."""
+
 _HOMES = {
     "CommunicationImplementation": "unisono.collectives.options",
     "CommunicationOptions": "unisono.collectives.options",
@@ -63,8 +66,10 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _PACKAGES:
+        return importlib.import_module(f"unisono.{name}")
     raise AttributeError(f"module 'unisono' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted({*globals(), *_HOMES, *_PACKAGES})

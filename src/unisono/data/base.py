@@ -21,7 +21,8 @@ class Part:
         data: `(x,)`, `(x, y)` or `(x, y, sample_weight)`, nested structures of arrays with `local` rows; a source
             that yields longer tuples (for a user's own `train_step`) passes them on. None if `local` is 0.
         local: Number of examples in `data`.
-        total: Number of examples of the global batch, over all workers.
+        total: Number of examples of the global batch, over all workers; None if only the sum over the workers tells,
+            because each reads data of its own.
         fingerprint: 0, or a cheap hash of the global batch for sources that every worker reads whole. Workers that
             hold different values for the same batch have read different data.
         bare: Whether stock Keras would hand `data[0]` itself, not a tuple, to `train_step`.
@@ -29,7 +30,7 @@ class Part:
 
     data: tuple[Any, ...] | None
     local: int
-    total: int
+    total: int | None
     fingerprint: int = 0
     bare: bool = False
 
@@ -55,16 +56,22 @@ class Source(abc.ABC):
     num_batches: int | None
     """Global batches per epoch; None if unknown or infinite."""
 
+    apart: bool = False
+    """Whether each worker reads data of its own, whose end the others need not share: a worker whose data has ended
+    takes part in the remaining steps without examples."""
+
     @abc.abstractmethod
     def epoch(self) -> Iterator[Part]:
         """One full pass, as a lazy generator.
 
         Nothing happens before the first `next()`: no collective, no access to data. All workers must consume equal
-        numbers of parts, as agreements (a seed per pass) are made on the way. Closing the generator ends what runs
+        numbers of parts (unless they are `apart`), as agreements (a seed per pass) are made on the way: those of
+        sources that are apart are made before the first part only. Closing the generator ends what runs
         behind it (threads, processes).
 
         Returns:
-            One part per global batch, also for those in which this worker has no example.
+            One part per global batch, also for those in which this worker has no example. If workers are `apart`,
+            one part for each local batch of this worker.
         """
 
     @abc.abstractmethod

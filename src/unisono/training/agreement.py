@@ -66,12 +66,14 @@ class Statement:
         activity: What it is doing, e.g. "fit step 5"; must be the same on all.
         want_logs: Whether it will read logs after this step.
         stop: Whether it wants to stop before this step.
+        apart: Whether each worker reads data of its own, so that some may have none left; the same on all.
     """
 
     part: Part | None
     activity: str
     want_logs: bool = False
     stop: bool = False
+    apart: bool = False
 
     def vector(self) -> np.ndarray:
         """Returns the statement as numbers to be summed: whole ones, int64 of shape (29,)."""
@@ -102,7 +104,7 @@ def decide(sums: np.ndarray, mine: Statement, size: int) -> Verdict | str:
         return "activity"
     local = mine.part.local if mine.part else 0
     verdict = Verdict(have == 0, stop > 0, want_logs > 0, local, (high << _LOW) + low)
-    if verdict.over or verdict.stop:
+    if verdict.over or verdict.stop or mine.apart:
         return verdict
     if have != size:
         return "ended"

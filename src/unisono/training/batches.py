@@ -93,7 +93,7 @@ class Feed(DataAdapter):  # type: ignore[misc]
 
     def _statement(self, part: Part | None) -> Statement:
         want_logs, stop = self._wants()
-        statement = Statement(part, f"{self._activity} step {self._step}", want_logs, stop)
+        statement = Statement(part, f"{self._activity} step {self._step}", want_logs, stop, self._source.apart)
         self._step += 1
         return statement
 
