@@ -33,11 +33,12 @@ def make_source(
     steps: int | None = None,
     shuffle: bool | Literal["batch"] = False,
     class_weight: dict[int, float] | None = None,
+    in_order: bool = False,
     rank: int,
     size: int,
     agreement: Agreement,
 ) -> Source:
-    """Returns the source for some data, with the meaning stock Keras gives to the arguments.
+    """Returns the source for some data, with the meaning stock Keras gives to the arguments; collective.
 
     Args:
         x: Inputs, or a data set that yields batches; a `Source` is returned as it is.
@@ -47,6 +48,7 @@ def make_source(
         steps: Steps per epoch, used only to choose a batch size for arrays that have none.
         shuffle: Whether to shuffle; for arrays and a `PyDataset`.
         class_weight: Weight of each class of a single output, by label; for arrays, `tf.data.Dataset` and `PyDataset`.
+        in_order: Whether results must come in the order of the data, as those of `predict`.
         rank: This worker.
         size: Number of workers.
         agreement: How workers agree on seeds and other choices.
@@ -90,9 +92,11 @@ def make_source(
             stacklevel=2,
         )
     if kind == "tf.data.Dataset":
-        from unisono.data.tensorflow_dataset import TensorflowSource
+        from unisono.data.tensorflow_dataset import tensorflow_source
 
-        return TensorflowSource(x, class_weight=class_weight, rank=rank, size=size, agreement=agreement)
+        return tensorflow_source(
+            x, class_weight=class_weight, in_order=in_order, rank=rank, size=size, agreement=agreement
+        )
     if kind == "PyDataset":
         return PyDatasetSource(
             x, shuffle=bool(shuffle), class_weight=class_weight, rank=rank, size=size, agreement=agreement

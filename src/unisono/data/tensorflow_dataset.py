@@ -1,25 +1,14 @@
 """`tf.data.Dataset`, batched globally, on any Keras backend.
 
-Every worker runs the whole pipeline and takes its slice of each global batch, so the pipelines must yield the same
-elements in the same order. For that, with more than one worker, the pipeline is serialized, every seed in it is
-replaced by one all agree on (the chief's, or a fresh one where there is none), permissions to yield out of order
-are taken back, and it is loaded again:
-
-- A shuffle brings another order in each epoch, unless `reshuffle_each_iteration=False`.
-- Random ops in functions (`map`, `filter`, ...) draw afresh in each epoch. For these the pipeline is loaded again at
-  each epoch; caches in memory are kept.
-- Random ops in a parallel map, and layers or generators with a state of their own, may draw differently on each
-  worker. That changes values, not which examples a batch holds.
-- A pipeline that cannot be serialized (arrays of more than 2 GB in it) runs as it is, and so does Python code in
-  it (`from_generator`, `py_function`): it must be the same everywhere by itself.
-
-Fingerprints show where this fails. They cover the whole batch; where values may differ rightly (random functions,
-variables, Python functions) they leave floating-point inputs out.
+`tensorflow_shards` decides how the workers share it. Either each runs a pipeline that yields its own examples only
+(whole files, records, or slices chosen before functions run), whose end the others need not share; or every worker
+runs the whole pipeline and takes its slice of each global batch. In the second case the pipelines must yield the same
+elements in the same order, and fingerprints show where they do not. Fingerprints cover the whole batch; where values
+may differ rightly (random functions, variables, Python functions) they leave floating-point inputs out.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,64 +16,69 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from unisono import log
-from unisono.data import batches, class_weights, tensorflow_graph, tensorflow_seeds
-from unisono.data.base import Agreement, Part
+from unisono.data import batches, class_weights, shard, tensorflow_graph, tensorflow_shards
+from unisono.data.base import Agreement, Part, Source
+from unisono.data.report import Report
+from unisono.data.tensorflow_pipeline import Pipeline
 from unisono.data.whole import WholeSource
-from unisono.errors import ConfigurationError, DivergenceError
+from unisono.errors import ConfigurationError
 
 _WHERE = "The tf.data.Dataset"
-_PYTHON_OPS = {"PyFunc", "EagerPyFunc", "PyFuncStateless"}
-_STATE_OPS = {"ReadVariableOp", "AssignAddVariableOp", "RngReadAndSkip"}
 
 
-class TensorflowSource(WholeSource):
-    """Global batches from a `tf.data.Dataset`.
+def tensorflow_source(
+    dataset: Any,
+    *,
+    class_weight: dict[int, float] | None = None,
+    rank: int,
+    size: int,
+    agreement: Agreement,
+    in_order: bool = False,
+) -> Source:
+    """Returns the source for a data set; collective.
 
     Args:
         dataset: Yields `x`, `(x, y)` or `(x, y, sample_weight)`, batched.
         class_weight: Weight of each class, by label.
         rank: This worker.
         size: Number of workers.
-        agreement: Brings the chief's seeds to all and gives fresh ones.
+        agreement: Brings the chief's seeds and files to all and gives fresh seeds.
+        in_order: Whether results must come in the order of the input.
     """
+    examples = _Examples(dataset, class_weight)
+    if size == 1:
+        return SlicedSource(examples, dataset, None, None, rank, size)
+    graph = tensorflow_graph.serialize(dataset)
+    sharing = tensorflow_shards.share(dataset, graph, rank=rank, size=size, agreement=agreement, in_order=in_order)
+    pipeline = None
+    if sharing.agreed:
+        pipeline = Pipeline(dataset, graph, agreement, sharing.rewrite, sharing.stream, f".worker-{rank}-of-{size}")
+    if sharing.apart:
+        return OwnSource(examples, pipeline or dataset, sharing, rank, size)
+    return SlicedSource(examples, dataset, pipeline, sharing.report, rank, size)
 
-    def __init__(
-        self,
-        dataset: Any,
-        *,
-        class_weight: dict[int, float] | None = None,
-        rank: int,
-        size: int,
-        agreement: Agreement,
-    ) -> None:
-        super().__init__(_WHERE, rank, size)
+
+class _Examples:
+    """What a data set holds, without a pass over it."""
+
+    def __init__(self, dataset: Any, class_weight: dict[int, float] | None) -> None:
         self._dataset = dataset
         self._class_weight = class_weight
-        self._pipeline = _Pipeline(dataset, agreement) if size > 1 else None
 
     @property
-    def num_batches(self) -> int | None:  # type: ignore[override]
-        """Global batches per epoch; None if TensorFlow does not know or it is infinite."""
+    def num_batches(self) -> int | None:
+        """Global batches; None if TensorFlow does not know or there is no end of them."""
         count = int(self._dataset.cardinality())
         return None if count < 0 else count
 
-    def epoch(self) -> Iterator[Part]:
-        """One full pass; see `Source.epoch`."""
-        dataset = self._dataset if self._pipeline is None else self._pipeline.next_epoch()
-        for element in dataset:
-            yield self._part(self._weighed(element))
-
-    def _weighed(self, element: Any) -> Any:
+    def weighed(self, element: Any) -> Any:
+        """Adds the weights of classes to a batch."""
         if self._class_weight is None:
             return element
         data, _ = batches.as_data(element)
         return class_weights.weigh(batches.to_host(data, _WHERE), self._class_weight)
 
-    def _mark(self, data: tuple[Any, ...]) -> int:
-        return 0 if self._pipeline is None else self._pipeline.fingerprint(data)
-
-    def _first(self) -> Any:
+    def first(self) -> Any:
         """Returns zeros where all shapes are known, else what an iterator of its own reads."""
         specs = keras.tree.flatten(self._dataset.element_spec)
         if all(type(s) is tf.TensorSpec and s.shape.rank and s.shape[1:].is_fully_defined() for s in specs):
@@ -93,88 +87,131 @@ class TensorflowSource(WholeSource):
             element = next(iter(self._dataset.take(1)), None)
             if element is None:
                 raise ConfigurationError(f"{_WHERE} yields no batch at all.")
-        return self._weighed(element)
-
-    def describe(self) -> str:
-        """Returns one line for the log."""
-        count = "an unknown number of" if self.num_batches is None else f"{self.num_batches:,}"
-        shared = "" if self._size == 1 else "; every worker runs the pipeline and takes its slice of each batch"
-        return f"tf.data.Dataset: {count} global batches{shared}"
+        return self.weighed(element)
 
 
-class _Pipeline:
-    """A data set whose random choices all workers agree on."""
+class SlicedSource(WholeSource):
+    """Global batches that every worker makes whole, to take its slice of each.
 
-    def __init__(self, dataset: Any, agreement: Agreement) -> None:
-        options = tf.data.Options()
-        options.deterministic = True
-        self._ordered = options
+    Args:
+        examples: The data set.
+        dataset: The data set itself.
+        pipeline: The data set with agreed random choices; None for one worker.
+        report: How workers share it.
+        rank: This worker.
+        size: Number of workers.
+    """
+
+    def __init__(
+        self,
+        examples: _Examples,
+        dataset: Any,
+        pipeline: Pipeline | None,
+        report: Report | None,
+        rank: int,
+        size: int,
+    ) -> None:
+        super().__init__(_WHERE, rank, size)
+        self._examples = examples
         self._dataset = dataset
-        self._agreement = agreement
-        self._graph: tensorflow_graph.PipelineGraph | None = None
-        self._draws: list[tensorflow_seeds.Draw] = []
-        self._epoch = -1
-        self._loaded: Any = None
-        self._values_may_differ = False
-        self._generated = False
+        self._pipeline = pipeline
+        self.report = report
 
-    def next_epoch(self) -> Any:
-        """Returns the data set to iterate in the next epoch; collective."""
-        self._epoch += 1
-        if self._epoch == 0:
-            self._agree()
-        once = not any(d.starts_anew for d in self._draws)
-        if self._loaded is None or not once:
-            seed = self._agreement.seed()
-            self._loaded = self._load(seed)
-        if once:
-            self._graph = None
-        return self._loaded
+    @property
+    def num_batches(self) -> int | None:  # type: ignore[override]
+        """Global batches per epoch."""
+        return self._examples.num_batches
 
-    def fingerprint(self, data: tuple[Any, ...]) -> int:
-        """Returns the fingerprint of a global batch, of what must be equal on all workers."""
-        if not self._values_may_differ:
+    def epoch(self) -> Iterator[Part]:
+        """One full pass; see `Source.epoch`."""
+        dataset = self._dataset if self._pipeline is None else self._pipeline.next_epoch()
+        for element in dataset:
+            yield self._part(self._examples.weighed(element))
+
+    def _mark(self, data: tuple[Any, ...]) -> int:
+        if self._pipeline is None:
+            return 0
+        if not self._pipeline.values_may_differ:
             return batches.fingerprint(data)
-        if self._generated and len(data) > 1:
+        if self._pipeline.generated and len(data) > 1:
             return batches.fingerprint(_without_floats(data[0]), data[1:])
         return batches.fingerprint(_without_floats(data))
 
-    def _agree(self) -> None:
-        """Serializes the pipeline and takes over the chief's seeds."""
-        serialized = tensorflow_graph.serialize(self._dataset)
-        mine = None if serialized is None else tensorflow_seeds.draws(serialized.graph)
-        chief: list[tensorflow_seeds.Draw] | None = self._agreement.from_chief(mine)
-        here, there = ([d.op for d in draws or []] for draws in (mine, chief))
-        if mine is not None and chief is not None and here != there:
-            raise DivergenceError(
-                f"This worker's tf.data pipeline is not the chief's: it draws random numbers in {here}, the chief's "
-                f"in {there}.",
-                remedy="build the same pipeline on all workers.",
-            )
-        self._draws = chief or []
-        if serialized is not None:
-            outer, inner = tensorflow_seeds.ops(serialized.graph)
-            self._generated = "GeneratorDataset" in outer | inner
-            python = bool(inner & _PYTHON_OPS) and not self._generated
-            random = any("Dataset" not in d.op for d in mine or [])
-            self._values_may_differ = python or random or bool(inner & _STATE_OPS)
-            if chief is not None:
-                self._graph = serialized
+    def _first(self) -> Any:
+        return self._examples.first()
 
-    def _load(self, seed: int) -> Any:
-        if self._graph is None:
-            log.once(
-                "tf.data cannot be rewritten",
-                "This tf.data pipeline cannot be serialized, so unseeded shuffles in it cannot be made to agree: "
-                "give each shuffle a seed.",
-                logging.WARNING,
-            )
-            return self._dataset.with_options(self._ordered)
-        graph = tf.compat.v1.GraphDef()
-        graph.CopyFrom(self._graph.graph)
-        tensorflow_seeds.write_seeds(graph, self._draws, seed, self._epoch)
-        tensorflow_seeds.make_ordered(graph)
-        return self._graph.load(graph).with_options(self._dataset.options().merge(self._ordered))
+    def describe(self) -> str:
+        """Returns one line for the log."""
+        many = "an unknown number of" if self.num_batches is None else f"{self.num_batches:,}"
+        if self.report is None:
+            return f"tf.data.Dataset: {many} global batches"
+        return (
+            f"{self.report.kind}: {many} global batches; every worker runs the pipeline and takes its slice of each "
+            f"batch ({self.report.reason})"
+        )
+
+
+class OwnSource(Source):
+    """Batches of one worker, from a pipeline that yields what this worker trains on and nothing else.
+
+    Args:
+        examples: The data set.
+        pipeline: What yields this worker's batches: a pipeline, or the data set as it is.
+        sharing: How workers share it.
+        rank: This worker.
+        size: Number of workers.
+    """
+
+    apart = True
+
+    def __init__(
+        self, examples: _Examples, pipeline: Any, sharing: tensorflow_shards.Sharing, rank: int, size: int
+    ) -> None:
+        self._examples = examples
+        self._pipeline = pipeline
+        self._whole = sharing.whole
+        self.report = sharing.report
+        self._rank = rank
+        self._size = size
+        self._example: tuple[Any, ...] | None = None
+        self._global_rows = 0
+
+    @property
+    def num_batches(self) -> int | None:  # type: ignore[override]
+        """Not known: workers may have different numbers of examples."""
+        return None
+
+    def epoch(self) -> Iterator[Part]:
+        """This worker's examples; see `Source.epoch`."""
+        dataset = self._pipeline.next_epoch() if isinstance(self._pipeline, Pipeline) else self._pipeline
+        for element in dataset:
+            yield from self._parts(self._examples.weighed(element))
+
+    def _parts(self, element: Any) -> Iterator[Part]:
+        data, bare = batches.as_data(element)
+        data = batches.to_host(data, _WHERE)
+        rows = batches.rows(data, _WHERE)
+        if self._example is None and rows:
+            self._example = batches.cut(data, slice(0, 1))
+        step = rows
+        if self._whole:
+            self._global_rows = max(self._global_rows, rows)
+            mine = shard.slice_of(self._global_rows, self._rank, self._size)
+            step = max(1, mine.stop - mine.start)
+        for start in range(0, rows, step or 1):
+            stop = min(start + step, rows)
+            yield Part(batches.cut(data, slice(start, stop)), stop - start, None, 0, bare)
+
+    def sample(self) -> tuple[Any, ...]:
+        """Returns one example: of the first batch seen, or, before any epoch, of the whole data set."""
+        if self._example is None:
+            data, _ = batches.as_data(self._examples.first())
+            self._example = batches.cut(batches.to_host(data, _WHERE), slice(0, 1))
+        return self._example
+
+    def describe(self) -> str:
+        """Returns one line for the log."""
+        return self.report.line()
 
 
 def _without_floats(data: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A `tf.data` pipeline as a graph that can be changed and turned into a data set again.
+"""A `tf.data` pipeline as a graph that can be changed, cut at any node and turned into data sets again.
 
 Large constants (the arrays of `from_tensor_slices`) are taken out of the graph once and handed to it as arguments,
 so that loading a changed graph costs milliseconds, whatever the size of the data.
@@ -7,11 +7,14 @@ so that loading a changed graph costs milliseconds, whatever the size of the dat
 from __future__ import annotations
 
 import itertools
+import zlib
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from unisono import log
+from unisono.data import batches, tensorflow_seeds
 
 _LARGE = 1 << 16
 """Bytes from which a constant is kept outside the graph."""
@@ -28,32 +31,96 @@ class PipelineGraph:
     """
 
     def __init__(self, graph: Any, spec: Any) -> None:
-        self._spec = spec
+        self.spec = spec
+        """Element spec of the data set."""
         (end,) = (node for node in graph.node if node.op == "_Retval")
-        self._result = end.input[0]
+        self.result: str = end.input[0]
+        """Name of the node that yields the elements."""
         self._large: dict[str, Any] = {}
         with tf.device("CPU"):
             for node in graph.node:
                 if node.op == "Const" and len(node.attr["value"].tensor.tensor_content) >= _LARGE:
-                    self._large[node.name] = tf.constant(tf.make_ndarray(node.attr["value"].tensor))
+                    self._large[node.name] = _value(node)
         self.graph = tf.compat.v1.GraphDef(versions=graph.versions, library=graph.library)
         self.graph.node.extend(n for n in graph.node if n.name not in self._large and n.op != "_Retval")
 
-    def load(self, graph: Any) -> Any:
-        """Returns a data set that runs `graph`, a changed copy of `self.graph`; its functions are renamed."""
-        _rename_functions(graph, f"_agreed{next(_LOADED)}")
+    def content(self) -> int:
+        """Returns a checksum of what the pipeline does and of the data in it, of arrays by samples."""
+        arrays = [t.numpy() for t in self._large.values() if t.dtype not in (tf.resource, tf.variant)]
+        return zlib.crc32(str((tensorflow_seeds.content(self.graph), batches.fingerprint(arrays))).encode())
 
-        def variant(*constants: Any) -> Any:
-            inputs = {f"{name}:0": value for name, value in zip(self._large, constants, strict=True)}
-            return tf.graph_util.import_graph_def(graph, inputs, [f"{self._result}:0"], name="")[0]
+    def copy(self) -> Any:
+        """Returns a copy of the graph to be changed; its functions are renamed."""
+        graph = tf.compat.v1.GraphDef()
+        graph.CopyFrom(self.graph)
+        _rename_functions(graph, f"_agreed{next(_LOADED)}")
+        return graph
+
+    def load(self, graph: Any, replaced: Mapping[str, Any] | None = None, spec: Any = None) -> Any:
+        """Returns a data set that runs `graph`.
+
+        Args:
+            graph: A changed `copy()`.
+            replaced: For names of nodes, the data sets (or tensors) that stand in for what the nodes yield.
+            spec: Element spec, where it is no longer that of the original.
+        """
+        return self._dataset(graph, self.result, self.spec if spec is None else spec, replaced or {})
+
+    def at(self, graph: Any, name: str, replaced: Mapping[str, Any] | None = None) -> Any:
+        """Returns a data set of what one node yields; ragged and sparse components are opaque."""
+        (node,) = (n for n in graph.node if n.name == name)
+        return self._dataset(graph, name, element_spec(node), replaced or {})
+
+    def value(self, graph: Any, name: str) -> Any:
+        """Returns the tensor that a node computes."""
+        return self._run(graph, name, {})
+
+    def _dataset(self, graph: Any, name: str, spec: Any, replaced: Mapping[str, Any]) -> Any:
+        tensors = {
+            at: tf.data.experimental.to_variant(new) if isinstance(new, tf.data.Dataset) else new
+            for at, new in replaced.items()
+        }
+        return tf.data.experimental.from_variant(self._run(graph, name, tensors), spec)
+
+    def _run(self, graph: Any, name: str, replaced: Mapping[str, Any]) -> Any:
+        given = {**self._large, **replaced}
+
+        def compute(*tensors: Any) -> Any:
+            inputs = {f"{at}:0": tensor for at, tensor in zip(given, tensors, strict=True)}
+            return tf.graph_util.import_graph_def(graph, inputs, [f"{name}:0"], name="")[0]
 
         with tf.device("CPU"):
-            specs = [tf.TensorSpec(t.shape, t.dtype) for t in self._large.values()]
-            made = tf.compat.v1.wrap_function(variant, specs)(*self._large.values())
-        return tf.data.experimental.from_variant(made, self._spec)
+            specs = [tf.TensorSpec(t.shape, t.dtype) for t in given.values()]
+            return tf.compat.v1.wrap_function(compute, specs)(*given.values())
 
 
 _LOADED = itertools.count()
+
+
+def element_spec(node: Any) -> Any:
+    """Returns the element spec of a data set node as a tuple of flat components, or the only component itself."""
+    types = node.attr["output_types" if "output_types" in node.attr else "Toutput_types"].list.type
+    shapes = node.attr["output_shapes"].list.shape
+    specs = tuple(tf.TensorSpec(tf.TensorShape(s), tf.as_dtype(t)) for s, t in zip(shapes, types, strict=True))
+    return specs[0] if len(specs) == 1 else specs
+
+
+def constant(graph: Any, name: str) -> Any:
+    """Returns the value of a node, or None if it is no constant; see `value_of`."""
+    for node in graph.node:
+        if node.name == name and node.op == "Const":
+            return value_of(node)
+    return None
+
+
+def value_of(node: Any) -> Any:
+    """Returns the value of a constant node: a NumPy array, or a scalar."""
+    return _value(node).numpy()
+
+
+def _value(node: Any) -> Any:
+    # `tf.make_ndarray` cannot read strings in the form in which a serialized data set holds them.
+    return tf.io.parse_tensor(node.attr["value"].tensor.SerializeToString(), node.attr["dtype"].type)
 
 
 def _rename_functions(graph: Any, suffix: str) -> None:
@@ -87,3 +154,23 @@ def serialize(dataset: Any) -> PipelineGraph | None:
     graph = tf.compat.v1.GraphDef()
     graph.ParseFromString(text)
     return PipelineGraph(graph, dataset.element_spec)
+
+
+def add_constant(graph: Any, value: int | bytes, nodes: Any = None) -> str:
+    """Adds a constant to a graph.
+
+    Args:
+        graph: Changed in place.
+        value: An int64 or a string.
+        nodes: Nodes of the function that gets it, if it is not for the graph itself.
+
+    Returns:
+        What to write as an input of the node that uses it.
+    """
+    node = (graph.node if nodes is None else nodes).add()
+    node.op = "Const"
+    node.name = f"agreed_constant_{next(_LOADED)}"
+    tensor = tf.make_tensor_proto(value, tf.string if isinstance(value, bytes) else tf.int64)
+    node.attr["dtype"].type = tensor.dtype
+    node.attr["value"].tensor.CopyFrom(tensor)
+    return str(node.name) if nodes is None else f"{node.name}:output:0"

@@ -7,6 +7,7 @@ attributes. Both mean "draw afresh" by the pair (0, 0).
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -56,7 +57,7 @@ def draws(graph: Any) -> list[Draw]:
     return [_draw(node, nodes, nested) for node, nodes, nested in _random_nodes(graph)]
 
 
-def write_seeds(graph: Any, agreed: Sequence[Draw], seed: int, epoch: int) -> None:
+def write_seeds(graph: Any, agreed: Sequence[Draw], seed: int, epoch: int, stream: int = 0) -> None:
     """Gives every draw of a pipeline the seeds all workers agree on.
 
     Args:
@@ -65,6 +66,7 @@ def write_seeds(graph: Any, agreed: Sequence[Draw], seed: int, epoch: int) -> No
         seed: Agreed seed for the draws that have none.
         epoch: 0 keeps the seeds a user has set; other values derive new ones from them, for draws that
             should differ between epochs.
+        stream: Where it is not 0, values drawn in functions depend on it; orders do not.
     """
     for at, ((node, nodes, nested), draw) in enumerate(zip(list(_random_nodes(graph)), agreed, strict=True)):
         if draw.seeds is None:
@@ -76,6 +78,8 @@ def write_seeds(graph: Any, agreed: Sequence[Draw], seed: int, epoch: int) -> No
         else:
             pair = draw.seeds
         if node.op not in _SEED_INPUTS:
+            if stream:
+                pair = _derived(*pair, stream)
             node.attr["seed"].i, node.attr["seed2"].i = pair
             continue
         first, second, generator = _SEED_INPUTS[node.op]
@@ -103,6 +107,24 @@ def ops(graph: Any) -> tuple[set[str], set[str]]:
     for nested, nodes in _scopes(graph):
         (inner if nested else outer).update(n.op for n in nodes)
     return outer, inner
+
+
+def content(graph: Any) -> int:
+    """Returns a checksum of what a pipeline does: its ops and constants, but not names and seeds."""
+    crc = 0
+    for _, nodes in _scopes(graph):
+        seeds = {
+            node.input[at].split(":")[0]
+            for node in nodes
+            if node.op in _SEED_INPUTS
+            for at in _SEED_INPUTS[node.op]
+            if at is not None
+        }
+        for node in nodes:
+            crc = zlib.crc32(node.op.encode(), crc)
+            if node.op == "Const" and node.name not in seeds and node.attr["dtype"].type not in _HANDLES:
+                crc = zlib.crc32(node.attr["value"].tensor.SerializeToString(deterministic=True), crc)
+    return crc
 
 
 def _scopes(graph: Any) -> Iterator[tuple[bool, Any]]:
@@ -183,5 +205,7 @@ def _constant(nodes: Any, value: int, nested: bool) -> str:
     return f"{node.name}:output:0" if nested else str(node.name)
 
 
+_HANDLES = (20, 21)
+"""`DT_RESOURCE` and `DT_VARIANT`."""
 _INT64 = 9
 """`DT_INT64` of TensorFlow's types.proto."""

@@ -116,8 +116,22 @@ def test_another_pipeline_than_the_chiefs_is_an_error() -> None:
         read(lambda rank: numbers().shuffle(12).batch(5) if rank else numbers().batch(5))
 
 
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda rank: numbers().map(lambda i: i + rank).batch(5),
+        lambda rank: numbers(12 + rank).map(lambda i: i).batch(5),
+        lambda rank: tf.data.Dataset.from_tensor_slices(np.full(50_000, rank)).map(lambda i: i).batch(500),
+    ],
+    ids=["function", "constant", "array"],
+)
+def test_another_function_or_other_data_than_the_chiefs_is_an_error(build: Callable[[int], Any]) -> None:
+    with pytest.raises(DivergenceError, match="functions, constants or arrays differ"):
+        read(build)
+
+
 def test_other_data_than_the_chiefs_has_another_fingerprint() -> None:
-    _, (first, second) = read(lambda rank: numbers().map(lambda i: i + rank).batch(5))
+    _, (first, second) = read(lambda rank: numbers().batch(5).map(lambda i: i + rank))
     assert set(first).isdisjoint(second)
 
 
@@ -132,7 +146,7 @@ def test_a_pipeline_that_cannot_be_serialized_is_found_by_its_fingerprint(
     assert first != second
 
 
-def test_random_inputs_do_not_count_as_other_data_but_another_order_does() -> None:
+def test_random_inputs_do_not_count_as_other_data_but_other_examples_do() -> None:
     generator = tf.random.Generator.from_non_deterministic_state()
 
     def augmented(rank: int, start: int = 0) -> Any:
@@ -141,8 +155,8 @@ def test_random_inputs_do_not_count_as_other_data_but_another_order_does() -> No
 
     _, (first, second) = read(augmented)
     assert first == second
-    _, (first, second) = read(lambda rank: augmented(rank, start=rank))
-    assert first != second
+    with pytest.raises(DivergenceError, match="constants"):
+        read(lambda rank: augmented(rank, start=rank))
 
 
 def test_order_of_a_python_generator_with_random_values_shows_in_its_targets() -> None:

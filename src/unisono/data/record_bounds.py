@@ -1,0 +1,127 @@
+"""Where lines and TFRecords begin, so that workers can read ranges of one file.
+
+A range of bytes is cut where the next record begins at or after its ends, so neighbours agree without a word. A line
+begins after a line feed. A TFRecord begins where 8 bytes of length are followed by their checksum (masked CRC-32C;
+TensorFlow, "TFRecord and tf.train.Example", section "TFRecords format details"); the same must hold where it ends.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Callable
+
+import numpy as np
+
+from unisono.errors import ConfigurationError
+
+Read = Callable[[int, int], bytes]
+"""Returns up to so many bytes of a file from a position on; fewer only at its end."""
+
+_WINDOW = 1 << 16
+_HEADER = 12
+_FRAME = 16
+"""Bytes of a record beside its data: length, checksum of the length, checksum of the data."""
+
+
+def next_line(read: Read, at: int, size: int) -> int:
+    """Returns where the first line begins at or after a position, or the size of the file.
+
+    Args:
+        read: Reads the file.
+        at: Position, 0 or more.
+        size: Bytes of the file.
+    """
+    if at <= 0:
+        return 0
+    at -= 1
+    while at < size:
+        window = read(at, min(_WINDOW, size - at))
+        if not window:
+            break
+        found = window.find(b"\n")
+        if found >= 0:
+            return at + found + 1
+        at += len(window)
+    return size
+
+
+def next_record(read: Read, at: int, size: int) -> int:
+    """Returns where the first TFRecord begins at or after a position, or the size of the file; as `next_line`."""
+    if at <= 0:
+        return 0
+    while at < size:
+        window = read(at, min(_WINDOW + _HEADER, size - at))
+        for found in _candidates(window):
+            if _chained(read, at + found, size):
+                return at + found
+        at += _WINDOW
+    return size
+
+
+def count_records(read: Read, start: int, stop: int, name: str) -> int:
+    """Returns the number of TFRecords in a range, by their headers.
+
+    Args:
+        read: Reads the file.
+        start: Where a record begins.
+        stop: Where one begins, or the end of the file.
+        name: Of the file, for messages.
+
+    Raises:
+        ConfigurationError: If a record does not end where the next should begin.
+    """
+    count, at = 0, start
+    unpack = struct.Struct("<Q").unpack
+    while at < stop:
+        header = read(at, 8)
+        if len(header) < 8:
+            break
+        at += unpack(header)[0] + _FRAME
+        count += 1
+    if at != stop:
+        raise ConfigurationError(
+            f"{name}: TFRecord {count - 1:,} after byte {start:,} ends at byte {at:,}, where the data ends at "
+            f"{stop:,}: the file is truncated or damaged.",
+            remedy="write the file again.",
+        )
+    return count
+
+
+def _chained(read: Read, at: int, size: int) -> bool:
+    """Returns whether a record begins here, and the next one, or the end of the file, where it ends."""
+    for _ in range(2):
+        header = read(at, _HEADER)
+        if len(header) < _HEADER or 0 not in _candidates(header):
+            return False
+        at += int.from_bytes(header[:8], "little") + _FRAME
+        if at >= size:
+            return at == size
+    return True
+
+
+def _candidates(window: bytes) -> list[int]:
+    """Returns the positions in a window at which a length is followed by its checksum."""
+    raw = np.frombuffer(window, np.uint8)
+    count = len(raw) - _HEADER + 1
+    if count <= 0:
+        return []
+    table = _crc_table()
+    crc = np.full(count, 0xFFFFFFFF, np.uint32)
+    for i in range(8):
+        crc = table[(crc ^ raw[i : i + count]) & 0xFF] ^ (crc >> np.uint32(8))
+    crc ^= np.uint32(0xFFFFFFFF)
+    masked = ((crc >> np.uint32(15)) | (crc << np.uint32(17))) + np.uint32(0xA282EAD8)
+    stored = np.zeros(count, np.uint32)
+    for i in range(4):
+        stored |= raw[8 + i : 8 + i + count].astype(np.uint32) << np.uint32(8 * i)
+    return [int(i) for i in np.flatnonzero(masked == stored)]
+
+
+@functools.cache
+def _crc_table() -> np.ndarray:
+    """CRC-32C (Castagnoli), reflected polynomial."""
+    table = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        table = np.where(table & 1, (table >> np.uint32(1)) ^ np.uint32(0x82F63B78), table >> np.uint32(1))
+    return table.astype(np.uint32)

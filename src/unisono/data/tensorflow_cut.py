@@ -1,0 +1,121 @@
+"""Ranges of text and TFRecord files as `tf.data` pipelines, so that a worker reads no more than its own bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from unisono.data import pieces, record_bounds
+from unisono.data.record_bounds import Read
+
+_CHUNK = 1 << 18
+
+_as_it_is = tf.autograph.experimental.do_not_convert
+_TEXT = "TextLineDataset"
+_RECORDS = ("TFRecordDataset", "TFRecordDatasetV2")
+
+
+def cuttable(reader: str, names: Sequence[str]) -> bool:
+    """Returns whether files can be cut: text, and TFRecords of the local file system.
+
+    To know how many TFRecords a range holds, their headers must be read, which is cheap in a local file only.
+
+    Args:
+        reader: Op that reads them, uncompressed.
+        names: Names of the files.
+    """
+    return reader == _TEXT or (reader in _RECORDS and not any("://" in name for name in names))
+
+
+def own_range(
+    files: Any, names: Sequence[str], sizes: Sequence[int], reader: str, *, cycle: int, rank: int, size: int
+) -> Any:
+    """Returns a data set of this worker's records.
+
+    Args:
+        files: Data set of file names, in the order in which they shall be read.
+        names: All of them, once each.
+        sizes: Bytes of each.
+        reader: One for which `cuttable` holds.
+        cycle: How many files are read in turn.
+        rank: This worker.
+        size: Number of workers.
+    """
+    bounds = _text_bounds if reader == _TEXT else _record_bounds
+    owned = [(names[p.file], bounds(names[p.file], p, sizes[p.file])) for p in pieces.ranges(sizes, rank, size)]
+    owned = [(name, row) for name, row in owned if row is not None]
+    name = tf.constant([name for name, _ in owned], tf.string)
+    rows = tf.constant(np.array([row for _, row in owned], np.int64).reshape(len(owned), 4))
+    one = _lines if reader == _TEXT else _records
+
+    @_as_it_is  # type: ignore[untyped-decorator]
+    def mine(file: Any) -> Any:
+        return tf.reduce_any(tf.equal(name, file))
+
+    @_as_it_is  # type: ignore[untyped-decorator]
+    def read(file: Any) -> Any:
+        own = tf.gather(rows, tf.where(tf.equal(name, file))[:, 0])
+        return tf.data.Dataset.from_tensor_slices(own).flat_map(_as_it_is(lambda row: one(file, row)))
+
+    return files.filter(mine).interleave(read, cycle_length=cycle, block_length=1)
+
+
+def _text_bounds(name: str, piece: pieces.Piece, size: int) -> tuple[int, int, int, int] | None:
+    """Returns the first byte, the byte after the last, the size of the file, and whether a line feed is missing."""
+    with _reading(name) as read:
+        start, stop = (record_bounds.next_line(read, at, size) for at in (piece.start, piece.stop))
+        unended = stop == size and read(size - 1, 1) != b"\n"
+    return (start, stop, size, int(unended)) if start < stop else None
+
+
+def _record_bounds(name: str, piece: pieces.Piece, size: int) -> tuple[int, int, int, int] | None:
+    """Returns the first byte and the number of records, in a row as long as that of a text."""
+    with _reading(name) as read:
+        start, stop = (record_bounds.next_record(read, at, size) for at in (piece.start, piece.stop))
+        count = record_bounds.count_records(read, start, stop, name)
+    return (start, count, 0, 0) if count else None
+
+
+@contextlib.contextmanager
+def _reading(name: str) -> Iterator[Read]:
+    if "://" in name:
+        with tf.io.gfile.GFile(name, "rb") as remote:
+
+            def read(at: int, count: int) -> bytes:
+                remote.seek(at)
+                return bytes(remote.read(count))
+
+            yield read
+        return
+    with open(name, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        # Many headers are looked at: a page is touched where a call would be made.
+        yield lambda at, count: mapped[at : at + count]
+
+
+def _records(file: Any, row: Any) -> Any:
+    variant = tf.raw_ops.TFRecordDatasetV2(
+        filenames=[file], compression_type="", buffer_size=_CHUNK, byte_offsets=[row[0]]
+    )
+    return tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string)).take(row[1])
+
+
+def _lines(file: Any, row: Any) -> Any:
+    """Reads a range in chunks and cuts these into lines; what a chunk ends with goes before the next one."""
+    start, stop, size, unended = (row[i] for i in range(4))
+    middle = start + (stop - start) // _CHUNK * _CHUNK
+    chunks = tf.data.FixedLengthRecordDataset(file, _CHUNK, start, size - middle)
+    rest = tf.data.FixedLengthRecordDataset(file, tf.maximum(stop - middle, 1), middle, size - stop)
+    end = tf.data.Dataset.from_tensors(tf.constant("\n")).take(unended)
+
+    @_as_it_is  # type: ignore[untyped-decorator]
+    def split(before: Any, chunk: Any) -> Any:
+        # `TextLineDataset` drops carriage returns, wherever they are.
+        lines = tf.strings.split(before + tf.strings.regex_replace(chunk, "\r", ""), "\n")
+        return lines[-1], lines[:-1]
+
+    return chunks.concatenate(rest).concatenate(end).scan(tf.constant(""), split).unbatch()

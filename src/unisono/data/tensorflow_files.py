@@ -1,0 +1,135 @@
+"""The files a `tf.data` pipeline reads: their names and sizes, the same on all workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from unisono.data.tensorflow_graph import PipelineGraph
+from unisono.data.tensorflow_stages import Stage
+from unisono.errors import DivergenceError
+
+_MANY = 1_000_000
+"""Length from which a list of files counts as not known."""
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of one stage.
+
+    Args:
+        names: Names, once each, in the order of the list.
+        sizes: Bytes of each; None where that is not known.
+    """
+
+    names: tuple[str, ...]
+    sizes: tuple[int | None, ...]
+
+    @property
+    def all_sizes(self) -> list[int] | None:
+        """Bytes of each file, or None if one is not known."""
+        known = [size for size in self.sizes if size is not None]
+        return known if len(known) == len(self.sizes) else None
+
+
+def names_at(spec: Any) -> int | None:
+    """Returns which component of the elements of a list of files is the name; None if none can be."""
+    for at, component in enumerate(spec if isinstance(spec, tuple) else (spec,)):
+        if component.dtype == tf.string and component.shape.rank == 0:
+            return at
+    return None
+
+
+def files_of(graph: PipelineGraph, stages: Sequence[Stage], *, sized: bool) -> list[Files | None]:
+    """Returns the files of each stage as this worker sees them; None where they cannot be listed.
+
+    Args:
+        graph: The pipeline.
+        stages: Where it opens files.
+        sized: Whether to ask for their sizes.
+    """
+    found = [_names(graph, stage) for stage in stages]
+    return [None if names is None else Files(names, sizes_of(names) if sized else ()) for names in found]
+
+
+def compare(mine: Sequence[Files | None], chief: Sequence[Files | None]) -> None:
+    """Compares the files of this worker with the chief's.
+
+    Raises:
+        DivergenceError: If this worker sees other files.
+    """
+    if len(mine) != len(chief):
+        raise DivergenceError(
+            f"This worker's tf.data pipeline opens files in {len(mine)} places, the chief's in {len(chief)}.",
+            remedy="build the same pipeline on all workers.",
+        )
+    for here, there in zip(mine, chief, strict=True):
+        if here is not None and there is not None and here.names != there.names:
+            raise DivergenceError(
+                _difference(here.names, there.names),
+                remedy="give all workers the same list of files. If the script shares them out by itself, say so: "
+                "options = tf.data.Options(); options.experimental_distribute.auto_shard_policy = "
+                "tf.data.experimental.AutoShardPolicy.OFF; dataset = dataset.with_options(options).",
+            )
+
+
+def check_sizes(names: Sequence[str], sizes: Sequence[int | None]) -> None:
+    """Compares the sizes of files that this worker is going to read with those that the chief sees.
+
+    Raises:
+        DivergenceError: If a file has another size here, or is not here at all.
+    """
+    for name, here, there in zip(names, sizes_of(names), sizes, strict=True):
+        if there is not None and here != there:
+            what = "does not exist here" if here is None else f"has {here:,} bytes here"
+            raise DivergenceError(
+                f"{name} {what}, but {there:,} bytes on the chief's host.",
+                remedy="give all workers the same files.",
+            )
+
+
+def sizes_of(names: Sequence[str]) -> tuple[int | None, ...]:
+    """Returns the bytes of each file; None for what cannot be asked, and for folders."""
+    with ThreadPoolExecutor(min(16, len(names) or 1)) as pool:
+        return tuple(pool.map(_size, names))
+
+
+def _size(name: str) -> int | None:
+    try:
+        found = tf.io.gfile.stat(name)
+    except tf.errors.OpError:
+        return None
+    return None if found.is_directory else int(found.length)
+
+
+def _names(graph: PipelineGraph, stage: Stage) -> tuple[str, ...] | None:
+    if stage.tensor is not None:
+        values = graph.value(graph.copy(), stage.tensor).numpy().reshape(-1)
+    elif stage.base is not None:
+        listed = graph.at(graph.copy(), stage.base)
+        at = names_at(listed.element_spec)
+        if at is None:
+            return None
+        elements = listed.take(_MANY + 1).as_numpy_iterator()
+        values = [element[at] if isinstance(element, tuple) else element for element in elements]
+        if len(values) > _MANY:
+            return None
+    else:
+        return None
+    return tuple(dict.fromkeys(value.decode(errors="replace") for value in values))
+
+
+def _difference(here: Sequence[str], there: Sequence[str]) -> str:
+    more, fewer = sorted(set(here) - set(there)), sorted(set(there) - set(here))
+    parts = [f"{len(here):,} files here, {len(there):,} on the chief's host"]
+    if more:
+        parts.append(f"only here: {', '.join(more[:3])}{' ...' if len(more) > 3 else ''}")
+    if fewer:
+        parts.append(f"only there: {', '.join(fewer[:3])}{' ...' if len(fewer) > 3 else ''}")
+    if not more and not fewer:
+        parts.append("in another order")
+    return f"This worker's tf.data pipeline reads other files than the chief's: {'; '.join(parts)}."

@@ -1,0 +1,124 @@
+"""A `tf.data` pipeline whose random choices all workers agree on, rewritten for this worker's part of the data.
+
+The pipeline is serialized, every seed in it is replaced by one all agree on (the chief's, or a fresh one where there
+is none), permissions to yield out of order are taken back, and it is loaded again:
+
+- A shuffle brings another order in each epoch, unless `reshuffle_each_iteration=False`.
+- Random ops in functions (`map`, `filter`, ...) draw afresh in each epoch. For these the pipeline is loaded again at
+  each epoch; caches in memory are kept.
+- Random ops in a parallel map, and layers or generators with a state of their own, may draw differently on each
+  worker. That changes values, not which examples a batch holds.
+- A pipeline that cannot be serialized (arrays of more than 2 GB in it) runs as it is, and so does Python code in
+  it (`from_generator`, `py_function`): it must be the same everywhere by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from unisono import log
+from unisono.data import tensorflow_edit, tensorflow_seeds
+from unisono.data.base import Agreement
+from unisono.data.tensorflow_graph import PipelineGraph
+from unisono.errors import DivergenceError
+
+_PYTHON_OPS = {"PyFunc", "EagerPyFunc", "PyFuncStateless"}
+_STATE_OPS = {"ReadVariableOp", "AssignAddVariableOp", "RngReadAndSkip"}
+
+Rewrite = Callable[[PipelineGraph, Any], tuple[Mapping[str, Any], Any]]
+"""Changes a copy of the graph; returns what stands in for nodes, and the element spec if it is another one."""
+
+
+class Pipeline:
+    """A data set to be iterated once per epoch.
+
+    Args:
+        dataset: The user's.
+        graph: Its graph; None if it cannot be serialized.
+        agreement: Brings the chief's seeds to all and gives fresh ones.
+        rewrite: Makes it yield this worker's part.
+        stream: Number that tells this worker's random values from those of others, where each works on examples of
+            its own; 0 where all compute the same.
+        worker: What the names of cache files get as a suffix, as workers may share a disk.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        graph: PipelineGraph | None,
+        agreement: Agreement,
+        rewrite: Rewrite | None = None,
+        stream: int = 0,
+        worker: str = "",
+    ) -> None:
+        options = tf.data.Options()
+        options.deterministic = True
+        self._ordered = options
+        self._dataset = dataset
+        self._graph = graph
+        self._agreement = agreement
+        self._rewrite = rewrite
+        self._stream = stream
+        self._worker = worker
+        self._draws: list[tensorflow_seeds.Draw] | None = []
+        self._epoch = -1
+        self._loaded: Any = None
+        self.values_may_differ = False
+        """Whether workers may rightly see other values in the same examples; known from the first epoch on."""
+        self.generated = False
+        """Whether a Python generator yields the examples; likewise."""
+
+    def next_epoch(self) -> Any:
+        """Returns the data set to iterate in the next epoch; collective."""
+        self._epoch += 1
+        if self._epoch == 0:
+            self._agree()
+        once = not any(d.starts_anew for d in self._draws or [])
+        if self._loaded is None or not once:
+            self._loaded = self._load(self._agreement.seed())
+        if once:
+            self._graph = None
+        return self._loaded
+
+    def _agree(self) -> None:
+        """Takes over the chief's seeds."""
+        mine = None if self._graph is None else tensorflow_seeds.draws(self._graph.graph)
+        chief: list[tensorflow_seeds.Draw] | None = self._agreement.from_chief(mine)
+        here, there = ([d.op for d in draws or []] for draws in (mine, chief))
+        if mine is not None and chief is not None and here != there:
+            raise DivergenceError(
+                f"This worker's tf.data pipeline is not the chief's: it draws random numbers in {here}, the chief's "
+                f"in {there}.",
+                remedy="build the same pipeline on all workers.",
+            )
+        self._draws = chief
+        if self._graph is not None:
+            outer, inner = tensorflow_seeds.ops(self._graph.graph)
+            self.generated = "GeneratorDataset" in outer | inner
+            python = bool(inner & _PYTHON_OPS) and not self.generated
+            random = any("Dataset" not in d.op for d in mine or [])
+            self.values_may_differ = python or random or bool(inner & _STATE_OPS)
+        if chief is None:
+            self._graph = None
+
+    def _load(self, seed: int) -> Any:
+        if self._graph is None:
+            log.once(
+                "tf.data cannot be rewritten",
+                "This tf.data pipeline cannot be serialized, so unseeded shuffles in it cannot be made to agree: "
+                "give each shuffle a seed.",
+                logging.WARNING,
+            )
+            return self._dataset.with_options(self._ordered)
+        graph = self._graph.copy()
+        tensorflow_seeds.write_seeds(graph, self._draws or [], seed, self._epoch, self._stream)
+        tensorflow_seeds.make_ordered(graph)
+        for cache in tensorflow_edit.own_caches(graph, self._worker):
+            log.once(f"cache {cache}", f"tf.data cache: this worker's is {cache}{self._worker}")
+        replaced, spec = self._rewrite(self._graph, graph) if self._rewrite is not None else ({}, None)
+        loaded = self._graph.load(graph, replaced, spec)
+        return loaded.with_options(self._dataset.options().merge(self._ordered))

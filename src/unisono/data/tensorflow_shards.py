@@ -1,0 +1,409 @@
+"""Who reads what of a `tf.data` pipeline: the decision, and how the pipeline is rewritten for one worker.
+
+TensorFlow's own rewriting (`AutoShardDataset`) deals out files by count, ends with an error where there are too few
+of them, and shards behind a user's `take()` or `zip()` as if order did not matter; so the changes are made here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from unisono import log
+from unisono.data import pieces, shard, tensorflow_cut, tensorflow_edit, tensorflow_seeds
+from unisono.data.base import Agreement
+from unisono.data.policy import AutoShardPolicy, Decision, Way, decide
+from unisono.data.report import Report, Share, count
+from unisono.data.tensorflow_edit import Batching, Segment
+from unisono.data.tensorflow_files import Files, check_sizes, compare, files_of, names_at
+from unisono.data.tensorflow_graph import PipelineGraph, constant
+from unisono.data.tensorflow_pipeline import Rewrite
+from unisono.data.tensorflow_stages import Layout, Stage, layout
+from unisono.errors import ConfigurationError, DivergenceError
+
+_CYCLE = 10
+"""Files read in turn where the pipeline leaves that to TensorFlow."""
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """How one worker gets its part.
+
+    Args:
+        report: The decision, in words and numbers.
+        apart: Whether this worker's pipeline yields its own examples only, or all of them to be trained on here.
+        whole: Whether batches still have the global size, to be cut into those of one worker.
+        rewrite: Makes the pipeline yield this worker's part; None leaves it as it is.
+        agreed: Whether random choices in it must be the same on all workers.
+        stream: See `Pipeline`.
+    """
+
+    report: Report
+    apart: bool
+    whole: bool = True
+    rewrite: Rewrite | None = None
+    agreed: bool = True
+    stream: int = 0
+
+
+def share(
+    dataset: Any, graph: PipelineGraph | None, *, rank: int, size: int, agreement: Agreement, in_order: bool
+) -> Sharing:
+    """Returns how the workers share a pipeline; collective.
+
+    Args:
+        dataset: The user's data set.
+        graph: Its graph; None if it cannot be serialized.
+        rank: This worker.
+        size: Number of workers.
+        agreement: Brings the chief's list of files to all.
+        in_order: Whether results must come in the order of the input.
+
+    Raises:
+        ConfigurationError: If the policy asks for what cannot be had.
+        DivergenceError: If this worker sees other files than the chief.
+    """
+    policy = AutoShardPolicy.of(dataset.options().experimental_distribute.auto_shard_policy)
+    found = Layout((), None) if graph is None else layout(graph.graph, graph.result)
+    if policy in (AutoShardPolicy.OFF, AutoShardPolicy.HINT):
+        decision = decide(policy, 0, size, in_order=in_order)
+        return _unshared(decision, policy, rank, size)
+    early = _Early(graph, rank, size, in_order)
+    files = _agreed(graph, found.stages, early, rank, agreement)
+    paired = policy is AutoShardPolicy.FILE and len(files) > 1 and found.order is not None
+    number = _number(files, paired)
+    decision = decide(policy, number, size, order=found.order, in_order=in_order)
+    kind = _kind(found.stages, number)
+    if graph is None or decision.way is Way.SLICES:
+        return early.sharing(kind, decision)
+    if decision.way is Way.FILES:
+        return _by_file(graph, found, files, paired, _Job(kind, decision, rank, size))
+    if number is not None and number < size and policy is AutoShardPolicy.AUTO:
+        log.once("few files", f"{kind}: fewer files than workers; {_REMEDY}", logging.WARNING)
+    return _by_record(graph, found, files, _Job(kind, decision, rank, size))
+
+
+def _agreed(
+    graph: PipelineGraph | None, stages: Sequence[Stage], early: _Early, rank: int, agreement: Agreement
+) -> list[Files | None]:
+    """Returns the files of each stage as the chief sees them, once it is known that this worker has its pipeline."""
+    mine = [] if graph is None else files_of(graph, stages, sized=rank == 0)
+    chief, mark = agreement.from_chief((mine, early.mark))
+    compare(mine, chief)
+    if mark != early.mark:
+        raise DivergenceError(
+            "This worker's tf.data pipeline is not the chief's: its functions, constants or arrays differ.",
+            remedy="build the same pipeline on all workers, or, if each brings data of its own, set the "
+            "auto_shard_policy of its options to OFF.",
+        )
+    return chief  # type: ignore[no-any-return]
+
+
+_REMEDY = "the records are shared. Data in at least as many files as workers is shared by file."
+
+
+@dataclass(frozen=True)
+class _Job:
+    kind: str
+    decision: Decision
+    rank: int
+    size: int
+
+    def report(self, shares: Sequence[Share]) -> Report:
+        return Report(self.kind, self.decision.way, self.decision.reason, shares)
+
+
+def _unshared(decision: Decision, policy: AutoShardPolicy, rank: int, size: int) -> Sharing:
+    hint = policy is AutoShardPolicy.HINT
+    in_order = decision.way is Way.SLICES
+
+    def rewrite(graph: PipelineGraph, changed: Any) -> tuple[dict[str, Any], Any]:
+        # In the order of the data there is one shard, which all read.
+        found = tensorflow_edit.resolve_hints(changed, *((0, 1) if in_order else (rank, size)))
+        if not found:
+            raise ConfigurationError(
+                "auto_shard_policy=HINT, but nothing in the pipeline is sharded by "
+                "shard(tf.data.experimental.SHARD_HINT, tf.data.experimental.SHARD_HINT).",
+                remedy="add it where the examples shall be shared, or use AutoShardPolicy.AUTO.",
+            )
+        return {}, None
+
+    shares = [Share(worker, None, None, None) for worker in range(size)]
+    report = Report("tf.data.Dataset", decision.way, decision.reason, shares)
+    return Sharing(report, not in_order, rewrite=rewrite if hint else None, agreed=hint or in_order)
+
+
+def _by_file(graph: PipelineGraph, found: Layout, files: list[Files | None], paired: bool, job: _Job) -> Sharing:
+    shared = _shared_files(files, paired, job.size)
+    mine: list[list[str] | None] = []
+    for listed, owners in zip(files, shared, strict=True):
+        if listed is None or owners is None:
+            mine.append(None)
+            continue
+        names = [listed.names[i] for i in owners[job.rank]]
+        check_sizes(names, [listed.sizes[i] for i in owners[job.rank]])
+        mine.append(names)
+    batches = tensorflow_edit.batching(graph.graph, graph.result)
+    if found.order is not None:
+        log.once(
+            "order by file",
+            f"{job.kind}: the policy is FILE, so {found.order} sees the examples of each worker by itself.",
+            logging.WARNING,
+        )
+
+    def rewrite(graph: PipelineGraph, changed: Any) -> tuple[dict[str, Any], Any]:
+        spec = _smaller(graph, changed, batches, job)
+        replaced: dict[str, Any] = {}
+        for stage, names in zip(found.stages, mine, strict=True):
+            if stage.names is None:
+                replaced[str(stage.tensor)] = tf.constant(names or [], tf.string)
+                continue
+            listed = graph.at(changed, stage.names)
+            at = names_at(listed.element_spec)
+            if names is None or at is None:
+                replaced[stage.names] = listed.shard(job.size, job.rank)
+            else:
+                replaced[stage.names] = listed.filter(_Among(names, at))
+        return replaced, spec
+
+    return Sharing(
+        job.report(_file_shares(files, shared, job.size)),
+        True,
+        whole=not _shrinks(batches),
+        rewrite=rewrite,
+        stream=job.rank + 1,
+    )
+
+
+class _Among:
+    """Tells whether the file of an element is one of some.
+
+    Args:
+        names: The files.
+        at: Which component of an element is the name.
+    """
+
+    def __init__(self, names: Sequence[str], at: int) -> None:
+        self._names = tf.constant(list(names), tf.string)
+        self._at = at
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def __call__(self, *element: Any) -> Any:
+        return tf.reduce_any(tf.equal(self._names, element[self._at]))
+
+
+def _by_record(graph: PipelineGraph, found: Layout, files: list[Files | None], job: _Job) -> Sharing:
+    batches = tensorflow_edit.batching(graph.graph, graph.result)
+    cut = [_can_be_cut(graph, stage, listed) for stage, listed in zip(found.stages, files, strict=True)]
+
+    def rewrite(graph: PipelineGraph, changed: Any) -> tuple[dict[str, Any], Any]:
+        spec = _smaller(graph, changed, batches, job)
+        replaced: dict[str, Any] = {}
+        for stage, listed, ranged in zip(found.stages, files, cut, strict=True):
+            if ranged is None or listed is None:
+                replaced[stage.node] = graph.at(changed, stage.node).shard(job.size, job.rank)
+                continue
+            cycle = 1 if stage.cycle is None else int(constant(graph.graph, stage.cycle) or 1)
+            replaced[stage.node] = tensorflow_cut.own_range(
+                graph.at(changed, str(stage.names)),
+                listed.names,
+                ranged,
+                stage.reader,
+                cycle=cycle if cycle > 0 else min(len(ranged), _CYCLE),
+                rank=job.rank,
+                size=job.size,
+            )
+        return replaced, spec
+
+    every = None not in cut
+    for listed, ranged in zip(files, cut, strict=True):
+        if listed is not None and ranged is not None:
+            check_sizes(listed.names, listed.sizes)
+    how = "ranges of the files" if every else f"every worker reads all records and keeps every {_ordinal(job.size)}"
+    decision = Decision(job.decision.way, f"{job.decision.reason}: {how}")
+    shares = [
+        Share(worker, None, sum(_bytes(ranged, worker, job.size) for ranged in cut) if every else None, None)
+        for worker in range(job.size)
+    ]
+    return Sharing(
+        _Job(job.kind, decision, job.rank, job.size).report(shares),
+        True,
+        whole=not _shrinks(batches),
+        rewrite=rewrite,
+        stream=job.rank + 1 if every else 0,
+    )
+
+
+def _can_be_cut(graph: PipelineGraph, stage: Stage, listed: Files | None) -> list[int] | None:
+    """Returns the sizes of the files of a stage if each worker can read a range of them."""
+    if listed is None or not stage.plain or stage.names is None:
+        return None
+    elements = graph.at(graph.copy(), stage.names).element_spec
+    if isinstance(elements, tuple) or not tensorflow_cut.cuttable(stage.reader, listed.names):
+        return None
+    return listed.all_sizes
+
+
+def _bytes(sizes: Sequence[int] | None, worker: int, size: int) -> int:
+    return sum(p.stop - p.start for p in pieces.ranges(sizes or [], worker, size))
+
+
+class _Early:
+    """Slices of global batches, chosen before functions run where that changes nothing.
+
+    Args:
+        graph: The pipeline; None if it cannot be serialized.
+        rank: This worker.
+        size: Number of workers.
+        in_order: Whether a slice must be contiguous.
+    """
+
+    def __init__(self, graph: PipelineGraph | None, rank: int, size: int, in_order: bool) -> None:
+        self._graph = graph
+        self._rank = rank
+        self._size = size
+        self._in_order = in_order
+        self._found = None if graph is None else self._find(graph)
+
+    @property
+    def mark(self) -> int | None:
+        """A checksum of the pipeline, as its batches are not seen whole by anyone; None where they are."""
+        return None if self._graph is None or self._found is None else self._graph.content()
+
+    def sharing(self, kind: str, decision: Decision) -> Sharing:
+        """Returns how this worker gets its slices."""
+        shares = [Share(worker, None, None, None) for worker in range(self._size)]
+        if self._found is None:
+            return Sharing(Report(kind, decision.way, decision.reason, shares), False)
+        batches, part = self._found
+        reason = f"{decision.reason}: functions run on a worker's own examples only"
+
+        def rewrite(graph: PipelineGraph, changed: Any) -> tuple[dict[str, Any], Any]:
+            settled = tensorflow_edit.functions_last(changed, batches, part)
+            picked = self._pick(graph.at(changed, settled), batches)
+            rows = shard.slice_of(batches.size, self._rank, self._size)
+            tensorflow_edit.shrink(changed, batches, rows.stop - rows.start)
+            return {settled: picked}, _spec(graph, batches, rows.stop - rows.start)
+
+        report = Report(kind, decision.way, reason, shares)
+        return Sharing(report, True, whole=False, rewrite=rewrite, stream=self._rank + 1)
+
+    def _find(self, graph: PipelineGraph) -> tuple[Batching, Segment] | None:
+        batches = tensorflow_edit.batching(graph.graph, graph.result)
+        if batches is None or not _shrinks(batches) or batches.size < self._size:
+            return None
+        part = tensorflow_edit.segment(graph.graph, batches)
+        # What Python yields may differ between workers: then the batches are compared whole.
+        if part is None or "GeneratorDataset" in set.union(*tensorflow_seeds.ops(graph.graph)):
+            return None
+        if batches.moved and not self._all_have_part(graph, batches):
+            return None
+        return batches, part
+
+    def _all_have_part(self, graph: PipelineGraph, batches: Batching) -> bool:
+        """Returns whether each worker has an example in every batch, so that batches stay in step when moved."""
+        (before,) = tensorflow_edit.elements_of(graph.graph, batches.node)
+        examples = int(graph.at(graph.copy(), before).cardinality())
+        rest = examples % batches.size if examples >= 0 else 0
+        known = examples >= 0 or examples == tf.data.INFINITE_CARDINALITY
+        return known and (batches.drop or rest == 0 or rest >= self._size)
+
+    def _pick(self, examples: Any, batches: Batching) -> Any:
+        if not (batches.drop or self._in_order or batches.size % self._size):
+            return examples.shard(self._size, self._rank)
+        rank, size = self._rank, self._size
+
+        @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+        def mine(*window: Any) -> Any:
+            whole = window[0] if len(window) == 1 else tf.data.Dataset.zip(window)
+            total = whole.cardinality()
+            share, larger = total // size, total % size
+            start = rank * share + tf.minimum(tf.constant(rank, tf.int64), larger)
+            return whole.skip(start).take(share + tf.cast(rank < larger, tf.int64))
+
+        return examples.window(batches.size, drop_remainder=batches.drop).flat_map(mine)
+
+
+def _shrinks(batches: Batching | None) -> bool:
+    return batches is not None and not (batches.drop and batches.functions)
+
+
+def _smaller(graph: PipelineGraph, changed: Any, batches: Batching | None, job: _Job) -> Any:
+    """Makes batches as large as those of one worker, where that is possible; returns the new element spec."""
+    if batches is None or not _shrinks(batches):
+        return None
+    share = shard.slice_of(batches.size, job.rank, job.size)
+    rows = max(1, share.stop - share.start)
+    tensorflow_edit.shrink(changed, batches, rows)
+    return _spec(graph, batches, rows)
+
+
+def _spec(graph: PipelineGraph, batches: Batching, rows: int) -> Any:
+    if not batches.drop:
+        return None
+
+    def smaller(spec: Any) -> Any:
+        if isinstance(spec, tf.TensorSpec) and spec.shape.rank and spec.shape[0] == batches.size:
+            return tf.TensorSpec([rows, *spec.shape[1:]], spec.dtype)
+        return spec
+
+    return tf.nest.map_structure(smaller, graph.spec)
+
+
+def _number(files: Sequence[Files | None], paired: bool) -> int | None:
+    known = [len(listed.names) for listed in files if listed is not None]
+    if len(known) < len(files):
+        return None
+    if paired and len(set(known)) > 1:
+        raise ConfigurationError(
+            f"auto_shard_policy=FILE, but the pipeline joins data sets of {' and '.join(map(str, known))} files.",
+            remedy="use AutoShardPolicy.AUTO or DATA, or write the same number of files for each.",
+        )
+    return known[0] if paired else sum(known)
+
+
+def _shared_files(files: Sequence[Files | None], paired: bool, size: int) -> list[list[list[int]] | None]:
+    """Returns, for each stage and worker, the positions of its files; None for stages whose files are not known."""
+    if paired:
+        first = next((listed for listed in files if listed is not None), None)
+        owners = None if first is None else pieces.whole_files(first.sizes, size)
+        return [owners if listed is not None else None for listed in files]
+    at = [(i, j) for i, listed in enumerate(files) if listed is not None for j in range(len(listed.names))]
+    sizes = [listed.sizes[j] for i, j in at if (listed := files[i]) is not None]
+    whole = pieces.whole_files(sizes, size)
+    return [
+        None if listed is None else [[at[k][1] for k in mine if at[k][0] == i] for mine in whole]
+        for i, listed in enumerate(files)
+    ]
+
+
+def _file_shares(files: Sequence[Files | None], shared: Sequence[list[list[int]] | None], size: int) -> list[Share]:
+    shares = []
+    for worker in range(size):
+        mine = [
+            listed.sizes[i]
+            for listed, owners in zip(files, shared, strict=True)
+            if listed is not None and owners is not None
+            for i in owners[worker]
+        ]
+        known = [each for each in mine if each is not None]
+        total = sum(known) if len(known) == len(mine) else None
+        unknown = any(owners is None for owners in shared)
+        shares.append(Share(worker, None if unknown else len(mine), None if unknown else total, None))
+    return shares
+
+
+def _kind(stages: Sequence[Stage], number: int | None) -> str:
+    if not stages:
+        return "tf.data.Dataset"
+    readers = " and ".join(sorted({stage.reader.removesuffix("V2") for stage in stages}))
+    many = "files" if number is None else count(number, "file")
+    return f"tf.data.Dataset, {many} ({readers})"
+
+
+def _ordinal(number: int) -> str:
+    return {2: "second", 3: "third"}.get(number, f"{number}th")

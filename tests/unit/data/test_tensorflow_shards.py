@@ -1,0 +1,293 @@
+"""tf.data that reads files: which worker reads which, under each policy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from minutes import Worker, in_turn
+from unisono.data.policy import Way
+from unisono.data.select import make_source
+from unisono.errors import ConfigurationError, DivergenceError
+
+Policy = tf.data.experimental.AutoShardPolicy
+Pipeline = Callable[[], tf.data.Dataset]
+
+
+def with_policy(dataset: tf.data.Dataset, policy: Policy) -> tf.data.Dataset:
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = policy
+    return dataset.with_options(options)
+
+
+def read(build: Pipeline, size: int = 2, epochs: int = 1, **options: Any) -> tuple[list[list[list[Any]]], list[Any]]:
+    """Returns, by worker, the local batches of all epochs as lists, and the sources."""
+
+    def work(rank: int, size: int, agreement: Worker) -> tuple[list[list[Any]], Any]:
+        source = make_source(build(), rank=rank, size=size, agreement=agreement, **options)
+        parts = [p for _ in range(epochs) for p in source.epoch()]
+        return [np.asarray(p.data[0]).tolist() for p in parts if p.data], source
+
+    workers = in_turn(size, work)
+    return [batches for batches, _ in workers], [source for _, source in workers]
+
+
+def flat(batches: list[list[Any]]) -> list[Any]:
+    return [v for batch in batches for v in batch]
+
+
+def everything(workers: list[list[list[Any]]]) -> Counter[Any]:
+    return Counter(v for batches in workers for v in flat(batches))
+
+
+def write_lines(folder: Path, counts: list[int], end: str = "\n") -> list[str]:
+    """Writes files of lines whose numbers are all different; returns their names."""
+    names, number = [], 0
+    for i, count in enumerate(counts):
+        lines = [f"{number + j:04}" for j in range(count)]
+        number += count
+        path = folder / f"part-{i:03}.txt"
+        path.write_text(end.join(lines) + (end if lines and i % 2 else ""), newline="")
+        names.append(str(path))
+    return names
+
+
+def write_records(folder: Path, counts: list[int], width: int = 5) -> list[str]:
+    names, number = [], 0
+    for i, count in enumerate(counts):
+        path = str(folder / f"part-{i:03}.tfrecord")
+        with tf.io.TFRecordWriter(path) as writer:
+            for j in range(count):
+                writer.write(str(number + j).encode() + b" " * (j % width))
+        number += count
+        names.append(path)
+    return names
+
+
+def numbers(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    return dataset.map(lambda line: tf.strings.to_number(tf.strings.strip(line), tf.int64))
+
+
+# R05: uneven files.
+
+
+def test_by_file_uneven_files_end_apart(tmp_path: Path) -> None:
+    names = write_lines(tmp_path, [30, 10])
+    workers, sources = read(
+        lambda: with_policy(numbers(tf.data.TextLineDataset(names)).batch(10), Policy.FILE), epochs=2
+    )
+    assert [len(b) for b in workers[0]] == [5] * 12
+    assert [len(b) for b in workers[1]] == [5] * 4
+    assert everything(workers) == Counter(dict.fromkeys(range(40), 2))
+    assert all(s.apart for s in sources)
+    assert "by file" in sources[0].describe() and "worker 0 gets 1.5 times the average" in sources[0].describe()
+
+
+def test_one_file_is_cut(tmp_path: Path) -> None:
+    (name,) = write_lines(tmp_path, [40])
+    workers, sources = read(lambda: numbers(tf.data.TextLineDataset(name)).batch(10))
+    assert everything(workers) == Counter(range(40))
+    assert workers[0] and workers[1]
+    assert not set(flat(workers[0])) & set(flat(workers[1]))
+    assert "1 file cannot be shared by 2 workers" in sources[0].describe()
+
+
+def test_one_file_and_an_explicit_file_policy(tmp_path: Path) -> None:
+    (name,) = write_lines(tmp_path, [40])
+    with pytest.raises(ConfigurationError, match=r"FILE.*1 file, 2 workers.*\n.*AUTO"):
+        read(lambda: with_policy(tf.data.TextLineDataset(name).batch(10), Policy.FILE))
+
+
+def test_files_are_shared_by_size(tmp_path: Path) -> None:
+    names = write_lines(tmp_path, [100, 10, 10, 10, 10, 60])
+    workers, sources = read(lambda: numbers(tf.data.TextLineDataset(names)).batch(10))
+    assert [len(flat(w)) for w in workers] == [100, 100]
+    assert sources[0].report.way is Way.FILES
+    assert [share.files for share in sources[0].report.shares] == [1, 5]
+
+
+# R06 and its kin: every example once, whatever the pipeline.
+
+
+def pipelines(text: list[str], records: list[str]) -> dict[str, Pipeline]:
+    data = tf.data
+    return {
+        "text": lambda: numbers(data.TextLineDataset(text)).batch(6),
+        "parallel reads": lambda: numbers(data.TextLineDataset(text, num_parallel_reads=2)).batch(6),
+        "list_files": lambda: numbers(data.Dataset.list_files(text).interleave(data.TextLineDataset)).batch(6),
+        "shuffled": lambda: numbers(data.TextLineDataset(text)).shuffle(100).batch(6),
+        "shuffled first": lambda: numbers(data.TextLineDataset(text).shuffle(100)).batch(6).prefetch(2),
+        "records": lambda: numbers(data.TFRecordDataset(records)).batch(6),
+        "records cached": lambda: numbers(data.TFRecordDataset(records)).cache().shuffle(50).batch(6),
+        "padded": lambda: numbers(data.TFRecordDataset(records)).padded_batch(6),
+        "unbatched": lambda: numbers(data.TextLineDataset(text)).batch(4).unbatch().batch(6),
+        "skip lines": lambda: numbers(
+            data.Dataset.from_tensor_slices(text).interleave(lambda f: data.TextLineDataset(f).skip(0), cycle_length=3)
+        ).batch(6),
+        "concatenated": lambda: numbers(
+            data.TextLineDataset(text[:2]).concatenate(data.TextLineDataset(text[2:]))
+        ).batch(6),
+        "fixed": lambda: numbers(data.TextLineDataset(text)).batch(6).map(lambda b: b + 0),
+    }
+
+
+PIPELINES = list(pipelines([], []))
+
+
+@pytest.mark.parametrize(("policy", "size"), [("FILE", 2), ("DATA", 3)])
+@pytest.mark.parametrize("name", PIPELINES)
+def test_each_example_once(tmp_path: Path, name: str, size: int, policy: str) -> None:
+    counts = [7, 0, 11, 5]
+    made = pipelines(write_lines(tmp_path, counts), write_records(tmp_path, counts))[name]
+    workers, sources = read(lambda: with_policy(made(), Policy[policy]), size, epochs=2)
+    assert everything(workers) == Counter(dict.fromkeys(range(23), 2)), sources[0].describe()
+    assert sources[0].report.way is {"FILE": Way.FILES, "DATA": Way.RECORDS}[policy]
+    assert max(len(b) for w in workers for b in w) <= -(-6 // size)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize(
+    ("name", "build"),
+    {
+        "take": lambda d: d.take(20),
+        "skip": lambda d: d.skip(3),
+        "enumerate": lambda d: d.enumerate().filter(lambda i, x: i % 3 != 0).map(lambda i, x: x),
+        "zip": lambda d: tf.data.Dataset.zip((d, d)).map(lambda a, b: a),
+        "window": lambda d: d.window(4, drop_remainder=True).flat_map(lambda w: w.batch(4)).map(tf.reduce_sum),
+    }.items(),
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_depends_on_the_order_is_the_same_as_for_one_process(
+    tmp_path: Path, name: str, build: Any, size: int
+) -> None:
+    names = write_lines(tmp_path, [7, 0, 11, 5])
+
+    def made() -> tf.data.Dataset:
+        return build(numbers(tf.data.TextLineDataset(names))).batch(6)
+
+    workers, sources = read(made, size)
+    assert everything(workers) == Counter(v for b in made().as_numpy_iterator() for v in b.tolist())
+    assert "order" in sources[0].describe()
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    counts=st.lists(st.integers(0, 30), min_size=1, max_size=5).filter(any),
+    size=st.integers(2, 4),
+    batch=st.integers(1, 9),
+    policy=st.sampled_from(["AUTO", "DATA"]),
+    text=st.booleans(),
+    end=st.sampled_from(["\n", "\r\n"]),
+)
+def test_each_example_once_for_any_files(
+    tmp_path_factory: Any, counts: list[int], size: int, batch: int, policy: str, text: bool, end: str
+) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    names = write_lines(folder, counts, end) if text else write_records(folder, counts)
+    reader = tf.data.TextLineDataset if text else tf.data.TFRecordDataset
+    workers, _ = read(lambda: with_policy(numbers(reader(names)).batch(batch), Policy[policy]), size)
+    assert everything(workers) == Counter(range(sum(counts)))
+
+
+# R07: OFF, and hints.
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_off_every_worker_sees_all_in_batches_of_one_worker(size: int) -> None:
+    workers, sources = read(lambda: with_policy(tf.data.Dataset.range(100).batch(20), Policy.OFF), size)
+    for batches in workers:
+        assert flat(batches) == list(range(100))
+        assert {len(b) for b in batches} == {20 // size}
+    assert "OFF" in sources[0].describe()
+
+
+def test_hint(tmp_path: Path) -> None:
+    hint = tf.data.experimental.SHARD_HINT
+    workers, _ = read(
+        lambda: with_policy(tf.data.Dataset.range(20).shard(hint, hint).map(lambda x: x).batch(4), Policy.HINT)
+    )
+    assert [flat(w) for w in workers] == [list(range(0, 20, 2)), list(range(1, 20, 2))]
+    with pytest.raises(ConfigurationError, match="HINT"):
+        read(lambda: with_policy(tf.data.Dataset.range(20).batch(4), Policy.HINT))
+
+
+# Without files: functions run on a worker's own examples only.
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("batch", [6, 7])
+@pytest.mark.parametrize("drop", [False, True])
+@pytest.mark.parametrize("in_order", [False, True])
+def test_functions_run_on_own_examples_only_and_global_batches_stay(
+    size: int, batch: int, drop: bool, in_order: bool
+) -> None:
+    def build() -> tf.data.Dataset:
+        return (
+            tf.data.Dataset.range(32)
+            .map(lambda x: x * 10)
+            .shuffle(32, seed=3)
+            .map(lambda x: x + 1)
+            .batch(batch, drop_remainder=drop)
+            .prefetch(1)
+        )
+
+    workers, sources = read(build, size, in_order=in_order)
+    right = [b.tolist() for b in build().as_numpy_iterator()]
+    assert "functions run on a worker's own examples only" in sources[0].report.reason
+    longest = max(len(w) for w in workers)
+    assert longest == len(right)
+    for k in range(longest):
+        together = [v for w in workers if k < len(w) for v in w[k]]
+        assert together == right[k] if in_order else sorted(together) == sorted(right[k])
+
+
+def test_a_function_is_not_called_for_the_examples_of_others() -> None:
+    called: list[int] = []
+
+    def note(x: np.ndarray) -> np.ndarray:
+        called.append(int(x))
+        return x
+
+    def build() -> tf.data.Dataset:
+        return tf.data.Dataset.range(20).map(lambda x: tf.numpy_function(note, [x], tf.int64)).batch(4)
+
+    workers, _ = read(build)
+    assert sorted(called) == list(range(20))
+    assert everything(workers) == Counter(range(20))
+
+
+@pytest.mark.parametrize("end", ["repeat", "cache", "shuffle"])
+def test_moved_batches_stay_in_step(end: str) -> None:
+    def build() -> tf.data.Dataset:
+        batches = tf.data.Dataset.range(9).map(lambda x: x).batch(4)
+        return {"repeat": batches.repeat(2), "cache": batches.cache(), "shuffle": batches.shuffle(3, seed=1)}[end]
+
+    workers, _ = read(build, 2)
+    right = [b.tolist() for b in build().as_numpy_iterator()]
+    assert everything(workers) == Counter(v for b in right for v in b)
+
+
+# Differences between workers.
+
+
+def test_other_files_on_one_worker(tmp_path: Path) -> None:
+    names = write_lines(tmp_path, [3, 3, 3])
+    made = iter([names, [*names[:2], str(tmp_path / "other.txt")]])
+    with pytest.raises(DivergenceError, match=r"other\.txt.*only there.*part-002"):
+        read(lambda: tf.data.TextLineDataset(next(made)).batch(2))
+
+
+def test_caches_in_files_do_not_meet(tmp_path: Path) -> None:
+    names = write_lines(tmp_path, [9, 9])
+    cache = str(tmp_path / "cache")
+    workers, _ = read(lambda: numbers(tf.data.TextLineDataset(names)).cache(cache).batch(6), epochs=2)
+    assert everything(workers) == Counter(dict.fromkeys(range(18), 2))
+    assert {p.name.split(".")[1] for p in tmp_path.glob("cache*")} == {"worker-0-of-2", "worker-1-of-2"}
