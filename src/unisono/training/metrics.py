@@ -80,7 +80,9 @@ class MetricReader:
 
     def _results(self, variables: Sequence[Any], values: Sequence[np.ndarray]) -> dict[str, Any]:
         with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
-            return method(self._model, "get_metrics_result")()  # type: ignore[no-any-return]
+            found = method(self._model, "get_metrics_result")()
+            # A metric may return its variable, which is what it is here in this scope only.
+            return {name: v.value if isinstance(v, keras.Variable) else v for name, v in found.items()}
 
     def _results_function(self, variables: Sequence[Any]) -> Callable[..., Any]:
         ids = [id(v) for v in variables]

@@ -94,6 +94,34 @@ def test_a_model_reads_global_results_and_keeps_its_own_state():
         assert often["right"] == 0.75 and type(often["right"]) is float
 
 
+class Counter(keras.metrics.Metric):
+    """Returns its variable itself, as many users' metrics do."""
+
+    def __init__(self) -> None:
+        super().__init__(name="counter")
+        self.count = self.add_weight(name="count", shape=(), initializer="zeros")
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        self.count.assign_add(2.0)
+
+    def result(self) -> Any:
+        return self.count
+
+
+@pytest.mark.skipif(keras.backend.backend() == "jax", reason="JAX refuses such a metric by itself")
+def test_a_metric_that_returns_its_variable_is_global_too():
+    def work(channel: Any) -> Any:
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Identity()])
+        model.compile("sgd", "mse", metrics=[Counter()])
+        y = np.zeros((2, 1), "float32")
+        model._symbolic_build(data_batch=(y, y))
+        model.metrics[1].update_state(y, y)
+        reader = MetricReader(model, channel, lambda function: function)
+        return reader.read()["counter"], reader.read(often=True)["counter"]
+
+    assert together(3, work) == [(6.0, 6.0)] * 3
+
+
 def test_plain_values():
     assert plain(keras.ops.convert_to_tensor(1.5)) == 1.5 and type(plain(np.float32(2))) is float
     assert isinstance(plain(keras.ops.ones(3)), np.ndarray)

@@ -1,0 +1,56 @@
+"""Data in files: every example once, all workers end together, and FILE that cannot be had is refused by all."""
+
+from __future__ import annotations
+
+import pytest
+from cases.shards import LINES
+from expect import near, same_history
+from worker_groups import World, run_group
+
+ALL = sum(LINES)
+WHICH = sum(range(ALL))
+
+
+@pytest.mark.case("shards.r05_uneven_files", more=("torch-3", "tensorflow-4"))
+def test_r05_uneven_files(run):
+    found = {name: run.one(name) for name in run.workers[0]}
+    for name in ("files", "auto", "records", "list_files", "all_at_once", "validation"):
+        history = found[name]["history"]
+        assert history["seen"] == [ALL, ALL], name
+        assert history["which"] == near([WHICH, WHICH]), name
+    assert found["one_file"]["history"]["seen"] == [LINES[0]] * 2
+    assert found["evaluated"]["seen"] == ALL
+    assert found["validation"]["history"]["val_seen"] == [ALL - LINES[0]] * 2
+    assert found["predicted"] == near([i / 10 * found["files"]["weight"] for i in range(ALL)])
+    # One step holds everything, so how it is shared must not show.
+    same_history(found["all_at_once"]["history"], run.plain["all_at_once"]["history"])
+    assert found["all_at_once"]["weight"] == near(run.plain["all_at_once"]["weight"])
+    # The fourth worker's only file is empty: it has nothing to repeat.
+    assert found["repeated"]["history"]["seen"] == [32 if run.world.size == 4 else 40] * 3
+    assert list(found["repeated"]["history"]) == list(run.plain["repeated"]["history"])
+
+
+@pytest.mark.case("shards.r07_policy_off", against=())
+def test_r07_off_every_worker_sees_all(run):
+    found = {name: run.one(name) for name in run.workers[0]}
+    for name in ("off", "off_with_steps"):
+        assert found[name]["history"]["seen"] == [100 * run.world.size], name
+        assert found[name]["iterations"] % 10 == 0
+
+
+@pytest.mark.case("shards.functions_on_own_examples", more=("torch-3", "jax-4"), against=("alone",))
+def test_functions_run_on_own_examples_and_the_trajectory_stays(run):
+    found = {name: run.one(name) for name in run.workers[0]}
+    for name in ("even", "uneven", "dropped"):
+        same_history(found[name]["history"], run.alone[name]["history"])
+        assert found[name]["weight"] == near(run.alone[name]["weight"])
+
+
+def test_one_file_and_an_explicit_file_policy_end_all_workers_alike(tmp_path):
+    end = run_group(
+        World("torch", "cluster", 2), ["shards.one_file_by_file"], tmp_path, propagate=True, case_seconds=60, restarts=0
+    )
+    for rank, worker in end.workers.items():
+        assert not worker.killed and worker.returncode != 0, worker.tail()
+        error = end.results["shards.one_file_by_file"][rank]["error"]
+        assert "1 file, 2 workers" in error and "AutoShardPolicy.AUTO" in error
