@@ -38,6 +38,22 @@ def test_r07_off_every_worker_sees_all(run):
         assert found[name]["iterations"] % 10 == 0
 
 
+@pytest.mark.case("shards.r07_own_sharding", more=("torch-3",), against=())
+def test_r07_own_sharding(run):
+    size = run.world.size
+    for rank, told in enumerate(run.each("told")):
+        assert told == {"pipelines": size, "id": rank, "batch": 10}
+    assert run.one("own")["history"]["seen"] == [103, 103]
+    assert run.one("own")["history"]["which"] == near([sum(range(103))] * 2)
+    assert run.one("whole")["history"]["seen"] == [ALL, ALL]
+    assert "by file" in run.one("table") and "examples" in run.one("table")
+    for epoch in range(2):
+        seen = [worker[epoch] for worker in run.each("seen")]
+        assert len({len(batches) for batches in seen}) == 1, "the loops did not end together"
+        assert [] in seen[-1], "the worker with less data got no batches without rows"
+        assert sorted(v for batches in seen for batch in batches for v in batch) == list(range(ALL))
+
+
 @pytest.mark.case("shards.functions_on_own_examples", more=("torch-3", "jax-4"), against=("alone",))
 def test_functions_run_on_own_examples_and_the_trajectory_stays(run):
     found = {name: run.one(name) for name in run.workers[0]}

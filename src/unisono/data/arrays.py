@@ -16,6 +16,8 @@ import numpy as np
 from unisono.data import class_weights, kinds, shard
 from unisono.data.base import Agreement, Part, Source
 from unisono.data.leaves import Rows, dense, leaf
+from unisono.data.policy import Way
+from unisono.data.report import Report, Share
 from unisono.errors import ConfigurationError
 
 DEFAULT_BATCH_SIZE = 32
@@ -104,6 +106,19 @@ class ArraySource(Source):
         rows = slice(0, max(1, share.stop - share.start))
         data: tuple[Any, ...] = _take(self._leaves, rows, rows)
         return data
+
+    def report(self) -> Report:
+        """Returns how the workers share the examples."""
+        whole, rest = divmod(self._examples, self._batch_size)
+        slices = [
+            [shard.slice_of(rows, worker, self._size) for rows in (self._batch_size, rest)]
+            for worker in range(self._size)
+        ]
+        shares = [
+            Share(worker, None, None, whole * (full.stop - full.start) + last.stop - last.start)
+            for worker, (full, last) in enumerate(slices)
+        ]
+        return Report("arrays", Way.SLICES, "rows can be picked", shares)
 
     def describe(self) -> str:
         """Returns one line for the log."""

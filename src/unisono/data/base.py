@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from unisono.data.report import Report
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -86,6 +88,10 @@ class Source(abc.ABC):
     @abc.abstractmethod
     def describe(self) -> str:
         """Returns one line for the log: kind, size, and how workers share it."""
+
+    def report(self) -> Report | None:
+        """Returns how the workers share the data, in numbers; None where one line says all."""
+        return None
 
     def on_epoch_begin(self) -> None:
         """Tells the user's object that an epoch begins, where Keras would."""

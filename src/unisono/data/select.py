@@ -11,6 +11,7 @@ import keras
 from unisono.data import arrays, kinds
 from unisono.data.arrays import validation_split
 from unisono.data.base import Agreement, Source
+from unisono.data.distributed import Distributed, OwnSource
 from unisono.data.generator import GeneratorSource
 from unisono.data.py_dataset import PyDatasetSource
 from unisono.errors import ConfigurationError
@@ -58,6 +59,8 @@ def make_source(
     """
     if isinstance(x, Source):
         return x
+    if isinstance(x, Distributed):
+        return _distributed(x, class_weight=class_weight, in_order=in_order, rank=rank, size=size, agreement=agreement)
     if x is not None and arrays.accepts(x, y, sample_weight):
         return arrays.ArraySource(
             x,
@@ -110,6 +113,17 @@ def make_source(
 
         return GrainSource(x, rank=rank, size=size)
     return GeneratorSource(x, rank=rank, size=size, agreement=agreement)
+
+
+def _distributed(given: Distributed, *, in_order: bool, rank: int, size: int, **options: Any) -> Source:
+    if not given.own:
+        return make_source(given.dataset, in_order=in_order, rank=rank, size=size, **options)
+    if in_order and size > 1:
+        raise ConfigurationError(
+            "predict was given data that each worker has made for itself, so there is no order of the whole.",
+            remedy="give predict the same data on all workers.",
+        )
+    return OwnSource(make_source(given.dataset, in_order=in_order, rank=0, size=1, **options), size)
 
 
 def _kind(x: Any) -> str | None:

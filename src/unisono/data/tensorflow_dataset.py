@@ -54,7 +54,7 @@ def tensorflow_source(
     if sharing.agreed:
         pipeline = Pipeline(dataset, graph, agreement, sharing.rewrite, sharing.stream, f".worker-{rank}-of-{size}")
     if sharing.apart:
-        return OwnSource(examples, pipeline or dataset, sharing, rank, size)
+        return StreamSource(examples, pipeline or dataset, sharing, rank, size)
     return SlicedSource(examples, dataset, pipeline, sharing.report, rank, size)
 
 
@@ -115,7 +115,7 @@ class SlicedSource(WholeSource):
         self._examples = examples
         self._dataset = dataset
         self._pipeline = pipeline
-        self.report = report
+        self._report = report
 
     @property
     def num_batches(self) -> int | None:  # type: ignore[override]
@@ -140,18 +140,22 @@ class SlicedSource(WholeSource):
     def _first(self) -> Any:
         return self._examples.first()
 
+    def report(self) -> Report | None:
+        """Returns how the workers share the data."""
+        return self._report
+
     def describe(self) -> str:
         """Returns one line for the log."""
         many = "an unknown number of" if self.num_batches is None else f"{self.num_batches:,}"
-        if self.report is None:
+        if self._report is None:
             return f"tf.data.Dataset: {many} global batches"
         return (
-            f"{self.report.kind}: {many} global batches; every worker runs the pipeline and takes its slice of each "
-            f"batch ({self.report.reason})"
+            f"{self._report.kind}: {many} global batches; every worker runs the pipeline and takes its slice of each "
+            f"batch ({self._report.reason})"
         )
 
 
-class OwnSource(Source):
+class StreamSource(Source):
     """Batches of one worker, from a pipeline that yields what this worker trains on and nothing else.
 
     Args:
@@ -170,7 +174,7 @@ class OwnSource(Source):
         self._examples = examples
         self._pipeline = pipeline
         self._whole = sharing.whole
-        self.report = sharing.report
+        self._report = sharing.report
         self._rank = rank
         self._size = size
         self._example: tuple[Any, ...] | None = None
@@ -202,6 +206,10 @@ class OwnSource(Source):
             stop = min(start + step, rows)
             yield Part(batches.cut(data, slice(start, stop)), stop - start, None, 0, bare)
 
+    def report(self) -> Report:
+        """Returns how the workers share the data."""
+        return self._report
+
     def sample(self) -> tuple[Any, ...]:
         """Returns one example: of the first batch seen, or, before any epoch, of the whole data set."""
         if self._example is None:
@@ -211,7 +219,7 @@ class OwnSource(Source):
 
     def describe(self) -> str:
         """Returns one line for the log."""
-        return self.report.line()
+        return self._report.line()
 
 
 def _without_floats(data: Any) -> Any:

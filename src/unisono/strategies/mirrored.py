@@ -7,16 +7,18 @@ import functools
 import logging
 import os
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from unisono import env, log
 from unisono.cluster.resolve import resolve
 from unisono.cluster.resolver import ClusterResolver
 from unisono.collectives.options import CommunicationOptions
+from unisono.data.distributed import InputContext
 from unisono.runtime import connect
 
 if TYPE_CHECKING:
+    from unisono.training.distributed import DistributedDataset
     from unisono.training.trainer import Trainer
 
 _JAX_THREADS = 3
@@ -92,6 +94,43 @@ class MultiWorkerMirroredStrategy:
         self._check_unchanged()
         with self._trainer.scope():
             yield
+
+    def experimental_distribute_dataset(self, dataset: Any) -> DistributedDataset:
+        """Shares a data set of global batches among the workers, for `fit` or for a loop of your own.
+
+        Iterated, it yields this worker's part of each global batch, as tensors, and ends on all workers after the
+        same step; a worker whose data has ended gets batches without rows until then.
+
+        Args:
+            dataset: A `tf.data.Dataset`, a file data set of `unisono.data`, a `PyDataset`, a torch `DataLoader` or a
+                Grain data set; the same on all workers.
+        """
+        return self._trainer.distribute(dataset, own=False)
+
+    def distribute_datasets_from_function(self, dataset_fn: Callable[[InputContext], Any]) -> DistributedDataset:
+        """Lets each worker make the data that it trains on, for `fit` or for a loop of your own.
+
+        Args:
+            dataset_fn: Gets an `InputContext` and returns this worker's data, in batches of one worker
+                (`context.get_per_replica_batch_size(global_batch_size)` examples).
+        """
+        size = self.num_replicas_in_sync
+        return self._trainer.distribute(dataset_fn(InputContext(size, self.rank, size)), own=True)
+
+    def describe_data(self, data: Any, **arguments: Any) -> str:
+        """Tells who reads what: a small table, with the policy, the reason and the part of each worker.
+
+        All workers must call it alike.
+
+        Args:
+            data: What `fit` takes as `x`.
+            **arguments: `y`, `sample_weight`, `batch_size` for arrays.
+
+        Example:
+
+            print(strategy.describe_data(dataset))
+        """
+        return self._trainer.describe(data, **arguments)
 
     @functools.cached_property
     def _trainer(self) -> Trainer:

@@ -13,9 +13,13 @@ import numpy as np
 from unisono import log
 from unisono.backends.select import make_backend
 from unisono.collectives.packing import pieces
+from unisono.data.base import Source
+from unisono.data.select import make_source
 from unisono.runtime import Runtime
 from unisono.training import saving
 from unisono.training.adopt import Adoption, adopted, adoptions, register
+from unisono.training.agreement import StepAgreement
+from unisono.training.distributed import DistributedDataset
 from unisono.training.loops import Loops
 from unisono.training.rider import Rider
 
@@ -32,6 +36,8 @@ class Trainer:
         self._runtime = runtime
         self._bytes_per_pack = bytes_per_pack
         self._rider = Rider()
+        names = [runtime.cluster.name_of(rank) for rank in range(runtime.size)]
+        self._agreement = StepAgreement(runtime.agreement, names)
         self._backend = make_backend(self._weighted_sum, runtime.data.all_gather, runtime.size)
 
     def _weighted_sum(self, flat: np.ndarray, weight: float) -> np.ndarray:
@@ -106,6 +112,31 @@ class Trainer:
 
         watched._unisono_watch = unwatch  # type: ignore[attr-defined]
         keras.Model.fit = watched
+
+    def distribute(self, dataset: Any, *, own: bool) -> DistributedDataset:
+        """Returns a data set that a loop of the user's own can iterate.
+
+        Args:
+            dataset: What `fit` takes, other than arrays.
+            own: Whether it holds this worker's examples only.
+        """
+        return DistributedDataset(dataset, own, self._source, self._agreement)
+
+    def describe(self, data: Any, **arguments: Any) -> str:
+        """Returns how the workers share some data, as a table; collective.
+
+        Args:
+            data: What `fit` takes.
+            **arguments: Those of `make_source`, e.g. `y` and `batch_size`.
+        """
+        source = self._source(data, **arguments)
+        report = source.report()
+        return source.describe() if report is None else report.table()
+
+    def _source(self, data: Any, **arguments: Any) -> Source:
+        return make_source(
+            data, rank=self._runtime.rank, size=self._runtime.size, agreement=self._agreement, **arguments
+        )
 
     def close(self) -> None:
         """Gives all models their own methods back."""

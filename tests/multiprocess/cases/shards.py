@@ -136,6 +136,27 @@ def r07_policy_off(strategy: Any, world: World) -> dict[str, Any]:
     )  # fmt: skip
 
 
+def r07_own_sharding(strategy: Any, world: World) -> dict[str, Any]:
+    """Each worker makes its own data; and what a loop of the user's own sees."""
+    import tensorflow as tf
+
+    told: dict[str, Any] = {}
+
+    def make(context: Any) -> Any:
+        told["pipelines"], told["id"] = context.num_input_pipelines, context.input_pipeline_id
+        told["batch"] = context.get_per_replica_batch_size(10 * world.size)
+        numbers = tf.data.Dataset.range(103).shard(context.num_input_pipelines, context.input_pipeline_id)
+        return numbers.map(lambda i: (tf.cast(i, tf.float32)[None] / 100, tf.cast(i, tf.float32)[None])).batch(10)
+
+    own = strategy.distribute_datasets_from_function(make)
+    fits = _fits(strategy, {"own": lambda: {"x": own}})
+    names = sorted(map(str, folder_of_lines(world, LINES).glob("*.txt")))
+    whole = strategy.experimental_distribute_dataset(tf.data.TextLineDataset(names).map(_line).batch(10))
+    fits.update(_fits(strategy, {"whole": lambda: {"x": whole}}))
+    seen = [[np.ravel(keras.ops.convert_to_numpy(y)).tolist() for _, y in whole] for _ in range(2)]
+    return {**fits, "told": told, "seen": seen, "table": strategy.describe_data(whole)}
+
+
 def functions_on_own_examples(strategy: Any, world: World) -> dict[str, Any]:
     """tf.data without files: the functions run on a worker's own examples, and the trajectory stays."""
     import tensorflow as tf

@@ -110,8 +110,8 @@ def test_files_are_shared_by_size(tmp_path: Path) -> None:
     names = write_lines(tmp_path, [100, 10, 10, 10, 10, 60])
     workers, sources = read(lambda: numbers(tf.data.TextLineDataset(names)).batch(10))
     assert [len(flat(w)) for w in workers] == [100, 100]
-    assert sources[0].report.way is Way.FILES
-    assert [share.files for share in sources[0].report.shares] == [1, 5]
+    assert sources[0].report().way is Way.FILES
+    assert [share.files for share in sources[0].report().shares] == [1, 5]
 
 
 # R06 and its kin: every example once, whatever the pipeline.
@@ -149,7 +149,7 @@ def test_each_example_once(tmp_path: Path, name: str, size: int, policy: str) ->
     made = pipelines(write_lines(tmp_path, counts), write_records(tmp_path, counts))[name]
     workers, sources = read(lambda: with_policy(made(), Policy[policy]), size, epochs=2)
     assert everything(workers) == Counter(dict.fromkeys(range(23), 2)), sources[0].describe()
-    assert sources[0].report.way is {"FILE": Way.FILES, "DATA": Way.RECORDS}[policy]
+    assert sources[0].report().way is {"FILE": Way.FILES, "DATA": Way.RECORDS}[policy]
     assert max(len(b) for w in workers for b in w) <= -(-6 // size)
 
 
@@ -241,7 +241,7 @@ def test_functions_run_on_own_examples_only_and_global_batches_stay(
 
     workers, sources = read(build, size, in_order=in_order)
     right = [b.tolist() for b in build().as_numpy_iterator()]
-    assert "functions run on a worker's own examples only" in sources[0].report.reason
+    assert "functions run on a worker's own examples only" in sources[0].report().reason
     longest = max(len(w) for w in workers)
     assert longest == len(right)
     for k in range(longest):

@@ -1,0 +1,62 @@
+"""Distributed data sets that a user's own loop iterates: this worker's part of each global batch, in step with all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+
+from unisono.data.base import Source
+from unisono.data.distributed import Distributed
+from unisono.training.agreement import StepAgreement
+from unisono.training.batches import Feed
+
+
+class DistributedDataset(Distributed):
+    """What a strategy makes of a data set: `fit` takes it, and a loop of the user's own can iterate it.
+
+    An iteration is one epoch. It yields this worker's part of each global batch, as tensors of the backend, and ends
+    on all workers after the same step: a worker whose data has ended gets batches without rows until then. All
+    workers must iterate alike.
+
+    Args:
+        dataset: What `fit` takes, other than arrays.
+        own: Whether it holds this worker's examples only, in batches of one worker.
+        make: Returns its source; collective.
+        agreement: Agrees on each step.
+    """
+
+    def __init__(
+        self, dataset: Any, own: bool, make: Callable[[Distributed], Source], agreement: StepAgreement
+    ) -> None:
+        super().__init__(dataset, own)
+        self._make = make
+        self._agreement = agreement
+        self._source: Source | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._source is None:
+            self._source = self._make(self)
+        source = self._source
+        source.on_epoch_begin()
+        for batch in Feed(source, self._agreement, "own loop"):
+            local = batch.verdict.local
+            yield keras.tree.map_structure(lambda a, rows=local: _tensor(a, rows), batch.data)
+        source.on_epoch_end()
+
+    @property
+    def element_spec(self) -> Any:
+        """The `element_spec` of a `tf.data.Dataset`, for `tf.function(input_signature=...)`."""
+        return self.dataset.element_spec
+
+
+def _tensor(array: Any, rows: int) -> Any:
+    if array is None:
+        return None
+    kept = array if rows else array[:0]
+    dtype = getattr(kept, "dtype", None)
+    if isinstance(kept, np.ndarray) and dtype is not None and dtype.kind in "OSU":
+        return kept
+    return keras.ops.convert_to_tensor(kept)
