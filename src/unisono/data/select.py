@@ -19,9 +19,10 @@ __all__ = ["make_source", "validation_split"]
 
 ACCEPTED = (
     "NumPy arrays, tensors of any framework, pandas DataFrames or Series, scipy.sparse matrices (nested in dicts, "
-    "lists or tuples if you like), a tf.data.Dataset, a keras.utils.PyDataset, a torch DataLoader, a Grain data set, "
-    "or a Python generator"
+    "lists or tuples if you like), files (unisono.data.csv and the like), a tf.data.Dataset, a keras.utils.PyDataset, "
+    "a torch DataLoader, a Grain data set, or a Python generator"
 )
+_FILES = "file data set"
 
 
 def make_source(
@@ -36,6 +37,7 @@ def make_source(
     rank: int,
     size: int,
     agreement: Agreement,
+    in_order: bool = False,
 ) -> Source:
     """Returns the source for some data, with the meaning stock Keras gives to the arguments.
 
@@ -46,10 +48,12 @@ def make_source(
         batch_size: Examples of a global batch, for arrays only; 32 by default.
         steps: Steps per epoch, used only to choose a batch size for arrays that have none.
         shuffle: Whether to shuffle; for arrays and a `PyDataset`.
-        class_weight: Weight of each class of a single output, by label; for arrays, `tf.data.Dataset` and `PyDataset`.
+        class_weight: Weight of each class of a single output, by label; for arrays, `tf.data.Dataset`,
+            `PyDataset` and files.
         rank: This worker.
         size: Number of workers.
         agreement: How workers agree on seeds and other choices.
+        in_order: Whether batches must come in the order of the data (`predict`).
 
     Raises:
         ConfigurationError: If the data is of no known kind, or an argument does not go with it.
@@ -78,7 +82,7 @@ def make_source(
                 f"{name} was given beside a {kind}, which brings its own.",
                 remedy=f"leave {name} out and let the {kind} yield (x, y) or (x, y, sample_weight).",
             )
-    if class_weight is not None and kind not in ("tf.data.Dataset", "PyDataset"):
+    if class_weight is not None and kind not in ("tf.data.Dataset", "PyDataset", _FILES):
         raise ConfigurationError(
             f"class_weight does not work with a {kind}. Received: class_weight={class_weight}.",
             remedy=f"let the {kind} yield (x, y, sample_weight).",
@@ -93,6 +97,10 @@ def make_source(
         from unisono.data.tensorflow_dataset import TensorflowSource
 
         return TensorflowSource(x, class_weight=class_weight, rank=rank, size=size, agreement=agreement)
+    if kind == _FILES:
+        from unisono.data.file_source import FileSource
+
+        return FileSource(x, class_weight=class_weight, rank=rank, size=size, agreement=agreement, in_order=in_order)
     if kind == "PyDataset":
         return PyDatasetSource(
             x, shuffle=bool(shuffle), class_weight=class_weight, rank=rank, size=size, agreement=agreement
@@ -117,6 +125,8 @@ def _kind(x: Any) -> str | None:
         return "torch DataLoader"
     if kinds.is_a(x, "grain", "MapDataset", "IterDataset", "DataLoader"):
         return "Grain data set"
+    if kinds.is_a(x, "unisono.data.file_dataset", "FileDataset"):
+        return _FILES
     if isinstance(x, types.GeneratorType):
         return "generator"
     return None

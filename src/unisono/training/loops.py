@@ -132,7 +132,9 @@ class Loops:
         model, adoption = self._adoption.model, self._adoption
         call = _arguments("predict", args, kwargs)
         with self._running("predict"):
-            source = self._source(call.pop("x", None), batch_size=call.pop("batch_size", None), steps=call.get("steps"))
+            source = self._source(
+                call.pop("x", None), batch_size=call.pop("batch_size", None), steps=call.get("steps"), in_order=True
+            )
             self._build_for_predict(source.sample())
             mine = roles.for_worker(roles.flat(call.pop("callbacks", None)), adoption.is_chief)
             verbose = self._verbose(call)
