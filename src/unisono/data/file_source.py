@@ -99,7 +99,7 @@ class FileSource(Source):
             log.once(
                 f"uncuttable {self._uncuttable}",
                 f"{self._uncuttable[0].upper()}{self._uncuttable[1:]}: every worker reads them whole and keeps every "
-                f"{self._size}th row. Several uncompressed files would be read in parts.",
+                f"{_ordinal(self._size)} row. Uncompressed files can be read in parts, several files one by one.",
             )
 
     def epoch(self) -> Iterator[Part]:
@@ -204,12 +204,17 @@ class FileSource(Source):
         kind = count(len(self._dataset.listed), self._dataset.reader.noun)
         reason = self._decision.reason
         if self._uncuttable:
-            reason += f"; {self._uncuttable}, so each worker reads all and keeps every {self._size}th row"
+            reason += f"; {self._uncuttable}, so each worker reads all and keeps every {_ordinal(self._size)} row"
         return Report(kind, self._decision.way, reason, self.shares())
 
     def describe(self) -> str:
         """Returns one line for the log."""
         return self.report().line()
+
+
+def _ordinal(number: int) -> str:
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th") if number // 10 % 10 != 1 else "th"
+    return f"{number}{ending}"
 
 
 def _sum(amounts: Iterable[int | None]) -> int | None:

@@ -191,8 +191,8 @@ class CsvReader(Reader):
             if column.null_count and dtypes[name] != TEXT and np.dtype(dtypes[name]).kind != "f":
                 row = column.is_null().index(True).as_py()
                 raise DataError(
-                    f"{self._place(opened, at, chunk, row)}: the column {name!r} has no value, and {dtypes[name]} has none "
-                    "that says so.",
+                    f"{self._place(opened, at, chunk, row)}: the column {name!r} has no value, and {dtypes[name]} has "
+                    "none that says so.",
                     remedy=f'use dtypes={{"{name}": "float32"}}: what is missing is NaN then.',
                 )
             found[name] = column.to_numpy()

@@ -143,15 +143,15 @@ def line_chunks(
     while True:
         data = stream.read(at, CHUNK if end is None else min(CHUNK, end - at) if at < end else TAIL)
         at += len(data)
+        last = not data
         if not inside:
             cut = data.find(b"\n")
             first = at - len(data) + cut + 1
-            if cut < 0 and data and (end is None or at < end):
+            if cut < 0 and not last and (end is None or at < end):
                 continue
             if cut < 0 or (end is not None and first >= end):
                 return
             data, inside = data[cut + 1 :], True
-        last = not data
         if end is not None and at >= end:
             rest += data
             # Look for the end of the line that holds the last byte of the range.
