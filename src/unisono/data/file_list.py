@@ -49,7 +49,7 @@ class File:
                 f"{self.path} has vanished since the data set was made.",
                 remedy="leave the files alone while they are read; make the data set anew after changing them.",
             ) from None
-        if size != self.size:
+        if size is not None and size != self.size:
             raise DataError(
                 f"{self.path} has {size:,} bytes now; it had {self.size or 0:,} when the data set was made.",
                 remedy="leave the files alone while they are read; make the data set anew after changing them.",
@@ -109,17 +109,30 @@ def _matches(pattern: str) -> Iterator[File]:
         ) from None
     infos: dict[str, Any] = {}
     if system.exists(path):
-        infos = {path: system.info(path)}
-        if infos[path]["type"] == "directory":
+        if system.isdir(path):
             raise ConfigurationError(f"{pattern!r} is a folder.", remedy=f"name its files: {pattern.rstrip('/')}/*")
+        infos = {path: system.info(path)}
     elif any(sign in path for sign in "*?["):
-        infos = {p: info for p, info in system.glob(path, detail=True).items() if info["type"] != "directory"}
+        found = system.glob(path, detail=True).items()
+        infos = {p: info for p, info in found if info["type"] == "file" or not system.isdir(p)}
     if not infos:
         here = f" (working folder: {Path.cwd()})" if "://" not in pattern else ""
         raise ConfigurationError(f"No file matches {pattern!r}{here}.", remedy="check the path and the pattern.")
-    local = "file" in system.protocol
-    for path in sorted(infos):
-        yield File(path if local else system.unstrip_protocol(path), infos[path].get("size"))
+    for found_path in sorted(infos):
+        yield File(_full(system, pattern, path, found_path), infos[found_path].get("size"))
+
+
+def _full(system: Any, pattern: str, path: str, found: str) -> str:
+    """Returns the path of a file with what the user wrote before the path of the pattern: protocol, perhaps a host."""
+    if "file" in system.protocol and "::" not in pattern:
+        return found
+    if pattern.endswith(path):
+        return pattern.removesuffix(path) + found
+    if "::" in pattern:
+        raise ConfigurationError(
+            f"Files of {pattern!r} cannot be named one by one.", remedy="unpack the archive, or name a plain path."
+        )
+    return str(system.unstrip_protocol(found))
 
 
 def agree(mine: tuple[File, ...], chiefs: tuple[File, ...], rank: int) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from unisono import log
 from unisono.data import batches, blocks, class_weights, shard
 from unisono.data.base import Agreement, Part, Source
 from unisono.data.file_dataset import FileDataset
@@ -95,12 +94,6 @@ class FileSource(Source):
             self._parts = [
                 [(piece.file, piece) for piece in reader.cut(counts, rank, self._size)] for rank in range(self._size)
             ]
-        elif self._uncuttable:
-            log.once(
-                f"uncuttable {self._uncuttable}",
-                f"{self._uncuttable[0].upper()}{self._uncuttable[1:]}: every worker reads them whole and keeps every "
-                f"{_ordinal(self._size)} row. Uncompressed files can be read in parts, several files one by one.",
-            )
 
     def epoch(self) -> Iterator[Part]:
         """One full pass; see `Source.epoch`."""
@@ -115,7 +108,7 @@ class FileSource(Source):
         with closing(stream):
             for element in stream:
                 part = self._part(element)
-                if part.local or not self.apart:
+                if part.local or part.total:
                     yield part
 
     def _local(self, batch_size: int) -> int:

@@ -45,9 +45,23 @@ def test_a_path_that_looks_like_a_pattern_is_a_path(tmp_path: Path) -> None:
 
 def test_other_file_systems(memory: fsspec.AbstractFileSystem) -> None:
     memory.pipe({"/d/b.txt": b"12", "/d/a.txt": b"1"})
-    assert expand("memory://d/*.txt") == (File("memory:///d/a.txt", 1), File("memory:///d/b.txt", 2))
+    assert expand("memory://d/*.txt") == (File("memory://d/a.txt", 1), File("memory://d/b.txt", 2))
     for file in expand("memory://d/*.txt"):
         file.check()
+
+
+def test_what_comes_before_a_path_is_kept(memory: fsspec.AbstractFileSystem) -> None:
+    # As in hdfs://host:8020/d/*.txt, where the path within the file system says nothing of the host.
+    memory.pipe({"/d/a.txt": b"1"})
+    assert expand("memory:///d/*.txt") == (File("memory:///d/a.txt", 1),)
+
+
+def test_links_to_folders_are_no_files(tmp_path: Path) -> None:
+    write(tmp_path, a="12")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "b.txt").symlink_to(tmp_path / "folder")
+    (tmp_path / "c.txt").symlink_to(tmp_path / "a.txt")
+    assert [(Path(file.path).name, file.size) for file in expand(tmp_path / "*.txt")] == [("a.txt", 2), ("c.txt", 2)]
 
 
 def test_no_file_matches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -273,7 +273,7 @@ def test_files_without_examples() -> None:
     def work(rank: int, size: int, agreement: Worker) -> Any:
         return make_source(dataset, rank=rank, size=size, agreement=agreement).sample()
 
-    with pytest.raises(ConfigurationError, match="hold no examples: memory:///data/000"):
+    with pytest.raises(ConfigurationError, match="hold no examples: memory://data/000"):
         in_turn(1, work)
 
 
@@ -371,12 +371,10 @@ def test_what_is_told_of_records() -> None:
     )
 
 
-def test_what_is_told_of_compressed_files(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level("INFO", "unisono"):
-        line = describe(make("text.gz", [10]), 2).describe()
-    assert "compressed files such as memory:///data/000.gz can only be read from their beginning" in line
+def test_what_is_told_of_compressed_files() -> None:
+    line = describe(make("text.gz", [10]), 2).describe()
+    assert "compressed files such as memory://data/000.gz can only be read from their beginning" in line
     assert "each worker reads all and keeps every 2nd row" in line
-    assert "keeps every 2nd row" in caplog.text
 
 
 def test_what_is_not_in_use_is_let_go(tmp_path: Path) -> None:

@@ -131,10 +131,12 @@ class CsvReader(Reader):
             return None, 0
         rows = head.split(b"\n", lines)
         at = min(sum(len(row) + 1 for row in rows[:lines]), len(head))
-        if not self.header or len(rows) < lines:
+        if not self.header:
             return list(self.column_names or ()), at
-        line = rows[lines - 1].decode("utf-8-sig" if lines == 1 else "utf-8", "replace").rstrip("\r")
-        names = next(csv.reader([line], delimiter=self.separator), [])
+        line = b"".join(rows[lines - 1 : lines]).decode("utf-8-sig" if lines == 1 else "utf-8", "replace").rstrip("\r")
+        if len(rows) < lines or not line:
+            return None, 0
+        names = next(csv.reader([line], delimiter=self.separator))
         if self.column_names is not None and len(names) != len(self.column_names):
             raise DataError(f"{opened.file.path} has {len(names)} columns, column_names has {len(self.column_names)}.")
         if len(set(names)) < len(names):
