@@ -52,11 +52,6 @@ class FileDataset:
         """Examples of a global batch; None before `batch`."""
         return next((stage.size for stage in self.stages if isinstance(stage, Batch)), None)
 
-    @property
-    def endless(self) -> bool:
-        """Whether it repeats without end."""
-        return any(isinstance(stage, Repeat) and stage.count is None for stage in self.stages)
-
     def shuffle(self, buffer_size: int, seed: int | None = None) -> FileDataset:
         """Shuffles the order of the files, and draws rows at random out of a buffer.
 

@@ -47,7 +47,7 @@ def make_source(
         sample_weight: Weights of examples, for arrays only.
         batch_size: Examples of a global batch, for arrays only; 32 by default.
         steps: Steps per epoch, used only to choose a batch size for arrays that have none.
-        shuffle: Whether to shuffle; for arrays and a `PyDataset`.
+        shuffle: Whether to shuffle; for arrays and a `PyDataset` (True, the default of `fit`, says nothing of files).
         class_weight: Weight of each class of a single output, by label; for arrays, `tf.data.Dataset`,
             `PyDataset` and files.
         rank: This worker.
@@ -87,7 +87,7 @@ def make_source(
             f"class_weight does not work with a {kind}. Received: class_weight={class_weight}.",
             remedy=f"let the {kind} yield (x, y, sample_weight).",
         )
-    if shuffle and (kind != "PyDataset" or x.num_batches is None):
+    if shuffle and kind != _FILES and (kind != "PyDataset" or x.num_batches is None):
         what = "an infinite PyDataset" if kind == "PyDataset" else f"a {kind}"
         warnings.warn(
             f"shuffle={shuffle} has no effect on {what}: its order is its own affair.",

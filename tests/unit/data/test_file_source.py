@@ -345,6 +345,14 @@ def test_class_weights_and_labels(tmp_path: Path) -> None:
     assert part.data[0]["x"].tolist() == [1, 2] and part.data[2].tolist() == [1, 5]
 
 
+def test_what_goes_with_files() -> None:
+    dataset = make("text", [3]).batch(2)
+    # The default of `fit`, which is no wish of the user's.
+    assert len(read(dataset, 1, shuffle=True)[0][0]) == 2
+    with pytest.raises(ConfigurationError, match="y was given beside a file data set"):
+        read(dataset, 1, y=np.arange(3))
+
+
 def describe(dataset: FileDataset, size: int) -> FileSource:
     def work(rank: int, size: int, agreement: Worker) -> Any:
         return make_source(dataset.batch(4), rank=rank, size=size, agreement=agreement)
