@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from unisono.data.file_list import File, Patterns, expand
+from unisono.data.pieces import Piece
 from unisono.data.policy import AutoShardPolicy
 from unisono.data.readers.csv import CsvReader
 from unisono.data.readers.parquet import ParquetReader
@@ -142,10 +143,14 @@ class FileDataset:
         facts = self.reader.facts(self.listed)
 
         def read(file: File) -> Iterator[Any]:
-            return self.reader.read(file, None, facts)
+            return self.blocks(file, None, facts)
 
         lap = Lap(secrets.randbits(63), (0, next(self._epochs)), lambda n: n)
         return self.stream(self.listed, read, lap)
+
+    def blocks(self, file: File, piece: Piece | None, facts: Any) -> Iterator[Any]:
+        """Yields the rows of a file or a range of it, before any stage; see `Reader.read`. An empty file has none."""
+        return iter(()) if file.size == 0 else self.reader.read(file, piece, facts)
 
     def stream(self, parts: Sequence[Any], read: Callable[[Any], Iterator[Any]], lap: Lap) -> Iterator[Any]:
         """Yields what the stages make of some parts of the files.

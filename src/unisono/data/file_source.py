@@ -119,8 +119,7 @@ class FileSource(Source):
 
     def _read_whole(self, part: _Extent) -> Iterator[Any]:
         index, piece = part
-        file = self._dataset.listed[index]
-        return self._dataset.reader.read(file, piece, self._facts) if file.size != 0 else iter(())
+        return self._dataset.blocks(self._dataset.listed[index], piece, self._facts)
 
     def _read(self, part: _Extent) -> Iterator[Any]:
         if not self._uncuttable:

@@ -78,6 +78,8 @@ class CsvReader(Reader):
         """Returns names and dtypes: of the first file with a row; None if all files are empty."""
         found = None
         for file in files:
+            if file.size == 0:
+                continue
             with stream.opened(file, stream.compression_of(file, self.compression)) as opened:
                 names, at = self._header(opened)
                 if names is None:
