@@ -7,6 +7,7 @@
     |- WorkerLostError                          a worker died or went silent
     |- WorkerFailedError                        a worker raised; its message is repeated here
     |- CollectiveTimeoutError                   a worker did not arrive within the timeout
+    |- DataError                                a file of a data set is broken, or is not like the others
     `- DivergenceError                          workers do different things, or hold different data
 
 Every message says what is wrong in the user's own spelling, where the value came from and what to do;
@@ -68,6 +69,10 @@ class WorkerFailedError(UnisonoError):
 
 class CollectiveTimeoutError(UnisonoError):
     """A worker did not arrive at a collective operation within the communication timeout."""
+
+
+class DataError(UnisonoError):
+    """A file holds what cannot be read, or changed while it was read; the message names the file and the place."""
 
 
 class DivergenceError(UnisonoError):

@@ -49,6 +49,7 @@ def test_public_names_are_these() -> None:
         "CommunicationImplementation",
         "CommunicationOptions",
         "ConfigurationError",
+        "DataError",
         "DivergenceError",
         "MultiWorkerMirroredStrategy",
         "StartupError",

@@ -8,7 +8,21 @@ import sys
 
 import pytest
 
-ENGINES = {"keras", "tensorflow", "jax", "jaxlib", "torch", "mpi4py", "tf_keras", "grain", "pandas", "sklearn"}
+ENGINES = {
+    "keras",
+    "tensorflow",
+    "jax",
+    "jaxlib",
+    "torch",
+    "mpi4py",
+    "tf_keras",
+    "grain",
+    "pandas",
+    "sklearn",
+    "pyarrow",
+    "fsspec",
+    "google",
+}
 
 
 def loaded_by(statement: str) -> tuple[set[str], float]:

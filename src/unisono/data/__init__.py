@@ -3,6 +3,9 @@
 Public names, loaded on first use:
 
     AutoShardPolicy   how the workers share data that lies in files
+    text_lines, csv, tfrecord, parquet
+                      data sets that lie in files, for `fit` on any backend
+    FileDataset       what these four return
 """
 
 from __future__ import annotations
@@ -11,13 +14,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from unisono.data.file_dataset import FileDataset, csv, parquet, text_lines, tfrecord
     from unisono.data.policy import AutoShardPolicy
 
 _HOMES = {
     "AutoShardPolicy": "unisono.data.policy",
+    "FileDataset": "unisono.data.file_dataset",
+    "csv": "unisono.data.file_dataset",
+    "parquet": "unisono.data.file_dataset",
+    "text_lines": "unisono.data.file_dataset",
+    "tfrecord": "unisono.data.file_dataset",
 }
 
-__all__ = ["AutoShardPolicy"]
+__all__ = ["AutoShardPolicy", "FileDataset", "csv", "parquet", "text_lines", "tfrecord"]
 
 
 def __getattr__(name: str) -> Any:

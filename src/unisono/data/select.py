@@ -20,9 +20,10 @@ __all__ = ["make_source", "validation_split"]
 
 ACCEPTED = (
     "NumPy arrays, tensors of any framework, pandas DataFrames or Series, scipy.sparse matrices (nested in dicts, "
-    "lists or tuples if you like), a tf.data.Dataset, a keras.utils.PyDataset, a torch DataLoader, a Grain data set, "
-    "or a Python generator"
+    "lists or tuples if you like), files (unisono.data.csv and the like), a tf.data.Dataset, a keras.utils.PyDataset, "
+    "a torch DataLoader, a Grain data set, or a Python generator"
 )
+_FILES = "file data set"
 
 
 def make_source(
@@ -47,12 +48,14 @@ def make_source(
         sample_weight: Weights of examples, for arrays only.
         batch_size: Examples of a global batch, for arrays only; 32 by default.
         steps: Steps per epoch, used only to choose a batch size for arrays that have none.
-        shuffle: Whether to shuffle; for arrays and a `PyDataset`.
-        class_weight: Weight of each class of a single output, by label; for arrays, `tf.data.Dataset` and `PyDataset`.
+        shuffle: Whether to shuffle; for arrays and a `PyDataset` (True, the default of `fit`, says nothing of files).
+        class_weight: Weight of each class of a single output, by label; for arrays, `tf.data.Dataset`,
+            `PyDataset` and files.
         in_order: Whether results must come in the order of the data, as those of `predict`.
         rank: This worker.
         size: Number of workers.
         agreement: How workers agree on seeds and other choices.
+        in_order: Whether batches must come in the order of the data (`predict`).
 
     Raises:
         ConfigurationError: If the data is of no known kind, or an argument does not go with it.
@@ -83,12 +86,12 @@ def make_source(
                 f"{name} was given beside a {kind}, which brings its own.",
                 remedy=f"leave {name} out and let the {kind} yield (x, y) or (x, y, sample_weight).",
             )
-    if class_weight is not None and kind not in ("tf.data.Dataset", "PyDataset"):
+    if class_weight is not None and kind not in ("tf.data.Dataset", "PyDataset", _FILES):
         raise ConfigurationError(
             f"class_weight does not work with a {kind}. Received: class_weight={class_weight}.",
             remedy=f"let the {kind} yield (x, y, sample_weight).",
         )
-    if shuffle and (kind != "PyDataset" or x.num_batches is None):
+    if shuffle and kind != _FILES and (kind != "PyDataset" or x.num_batches is None):
         what = "an infinite PyDataset" if kind == "PyDataset" else f"a {kind}"
         warnings.warn(
             f"shuffle={shuffle} has no effect on {what}: its order is its own affair.",
@@ -100,6 +103,10 @@ def make_source(
         return tensorflow_source(
             x, class_weight=class_weight, in_order=in_order, rank=rank, size=size, agreement=agreement
         )
+    if kind == _FILES:
+        from unisono.data.file_source import FileSource
+
+        return FileSource(x, class_weight=class_weight, rank=rank, size=size, agreement=agreement, in_order=in_order)
     if kind == "PyDataset":
         return PyDatasetSource(
             x, shuffle=bool(shuffle), class_weight=class_weight, rank=rank, size=size, agreement=agreement
@@ -135,6 +142,8 @@ def _kind(x: Any) -> str | None:
         return "torch DataLoader"
     if kinds.is_a(x, "grain", "MapDataset", "IterDataset", "DataLoader"):
         return "Grain data set"
+    if kinds.is_a(x, "unisono.data.file_dataset", "FileDataset"):
+        return _FILES
     if isinstance(x, types.GeneratorType):
         return "generator"
     return None

@@ -19,7 +19,7 @@ import tensorflow as tf
 from unisono.data import batches, class_weights, shard, tensorflow_graph, tensorflow_shards
 from unisono.data.base import Agreement, Part, Source
 from unisono.data.report import Report
-from unisono.data.tensorflow_pipeline import Pipeline
+from unisono.data.tensorflow_pipeline import Pipeline, Sharing
 from unisono.data.whole import WholeSource
 from unisono.errors import ConfigurationError
 
@@ -168,12 +168,11 @@ class StreamSource(Source):
 
     apart = True
 
-    def __init__(
-        self, examples: _Examples, pipeline: Any, sharing: tensorflow_shards.Sharing, rank: int, size: int
-    ) -> None:
+    def __init__(self, examples: _Examples, pipeline: Any, sharing: Sharing, rank: int, size: int) -> None:
         self._examples = examples
         self._pipeline = pipeline
         self._whole = sharing.whole
+        self._in_step = sharing.in_step
         self._report = sharing.report
         self._rank = rank
         self._size = size
@@ -182,8 +181,8 @@ class StreamSource(Source):
 
     @property
     def num_batches(self) -> int | None:  # type: ignore[override]
-        """Not known: workers may have different numbers of examples."""
-        return None
+        """Global batches per epoch; None where workers may have different numbers of batches."""
+        return self._examples.num_batches if self._in_step else None
 
     def epoch(self) -> Iterator[Part]:
         """This worker's examples; see `Source.epoch`."""

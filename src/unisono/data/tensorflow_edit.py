@@ -84,19 +84,19 @@ def _padded_to_longest(graph: Any, node: Any) -> bool:
     return any(s is None or np.any(s < 0) for s in shapes)
 
 
-def shrink(graph: Any, batches: Batching, rows: int) -> bool:
-    """Makes the batches smaller.
+def shrinks(batches: Batching | None) -> bool:
+    """Returns whether batches can be made smaller: functions traced for batches of exactly one size forbid it."""
+    return batches is not None and not (batches.drop and batches.functions)
+
+
+def shrink(graph: Any, batches: Batching, rows: int) -> None:
+    """Makes batches smaller that `shrinks` says can be.
 
     Args:
         graph: Changed in place.
         batches: Where batches are made.
         rows: Their new size.
-
-    Returns:
-        Whether that was possible: functions that have been traced for batches of exactly the old size forbid it.
     """
-    if batches.drop and batches.functions:
-        return False
     nodes = {node.name: node for node in graph.node}
     nodes[batches.node].input[1] = add_constant(graph, rows)
     if batches.drop:
@@ -104,7 +104,6 @@ def shrink(graph: Any, batches: Batching, rows: int) -> bool:
             for shape in nodes[name].attr["output_shapes"].list.shape:
                 if shape.dim and shape.dim[0].size == batches.size:
                     shape.dim[0].size = rows
-    return True
 
 
 def _followers(name: str, nodes: dict[str, Any]) -> list[str]:

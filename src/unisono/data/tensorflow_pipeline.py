@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
@@ -23,6 +24,7 @@ import tensorflow as tf
 from unisono import log
 from unisono.data import tensorflow_edit, tensorflow_seeds
 from unisono.data.base import Agreement
+from unisono.data.report import Report
 from unisono.data.tensorflow_graph import PipelineGraph
 from unisono.errors import DivergenceError
 
@@ -31,6 +33,29 @@ _STATE_OPS = {"ReadVariableOp", "AssignAddVariableOp", "RngReadAndSkip"}
 
 Rewrite = Callable[[PipelineGraph, Any], tuple[Mapping[str, Any], Any]]
 """Changes a copy of the graph; returns what stands in for nodes, and the element spec if it is another one."""
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """How one worker gets its part.
+
+    Args:
+        report: The decision, in words and numbers.
+        apart: Whether this worker's pipeline yields its own examples only, or all of them to be trained on here.
+        whole: Whether batches still have the global size, to be cut into those of one worker.
+        rewrite: Makes the pipeline yield this worker's part; None leaves it as it is.
+        agreed: Whether random choices in it must be the same on all workers.
+        stream: See `Pipeline`.
+        in_step: Whether there are as many steps as global batches.
+    """
+
+    report: Report
+    apart: bool
+    whole: bool = True
+    rewrite: Rewrite | None = None
+    agreed: bool = True
+    stream: int = 0
+    in_step: bool = False
 
 
 class Pipeline:

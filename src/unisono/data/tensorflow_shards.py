@@ -14,40 +14,20 @@ from typing import Any
 import tensorflow as tf
 
 from unisono import log
-from unisono.data import pieces, shard, tensorflow_cut, tensorflow_edit, tensorflow_seeds
+from unisono.data import pieces, shard, tensorflow_cut, tensorflow_edit
 from unisono.data.base import Agreement
 from unisono.data.policy import AutoShardPolicy, Decision, Way, decide
 from unisono.data.report import Report, Share, count
-from unisono.data.tensorflow_edit import Batching, Segment
+from unisono.data.tensorflow_edit import Batching, shrinks
 from unisono.data.tensorflow_files import Files, check_sizes, compare, files_of, names_at
 from unisono.data.tensorflow_graph import PipelineGraph, constant
-from unisono.data.tensorflow_pipeline import Rewrite
+from unisono.data.tensorflow_pipeline import Sharing
+from unisono.data.tensorflow_slices import EarlySlices, smaller_spec
 from unisono.data.tensorflow_stages import Layout, Stage, layout
 from unisono.errors import ConfigurationError, DivergenceError
 
 _CYCLE = 10
 """Files read in turn where the pipeline leaves that to TensorFlow."""
-
-
-@dataclass(frozen=True)
-class Sharing:
-    """How one worker gets its part.
-
-    Args:
-        report: The decision, in words and numbers.
-        apart: Whether this worker's pipeline yields its own examples only, or all of them to be trained on here.
-        whole: Whether batches still have the global size, to be cut into those of one worker.
-        rewrite: Makes the pipeline yield this worker's part; None leaves it as it is.
-        agreed: Whether random choices in it must be the same on all workers.
-        stream: See `Pipeline`.
-    """
-
-    report: Report
-    apart: bool
-    whole: bool = True
-    rewrite: Rewrite | None = None
-    agreed: bool = True
-    stream: int = 0
 
 
 def share(
@@ -72,7 +52,7 @@ def share(
     if policy in (AutoShardPolicy.OFF, AutoShardPolicy.HINT):
         decision = decide(policy, 0, size, in_order=in_order)
         return _unshared(decision, policy, rank, size)
-    early = _Early(graph, rank, size, in_order)
+    early = EarlySlices(graph, rank, size, in_order)
     files = _agreed(graph, found.stages, early, rank, agreement)
     paired = policy is AutoShardPolicy.FILE and len(files) > 1 and found.order is not None
     number = _number(files, paired)
@@ -88,7 +68,7 @@ def share(
 
 
 def _agreed(
-    graph: PipelineGraph | None, stages: Sequence[Stage], early: _Early, rank: int, agreement: Agreement
+    graph: PipelineGraph | None, stages: Sequence[Stage], early: EarlySlices, rank: int, agreement: Agreement
 ) -> list[Files | None]:
     """Returns the files of each stage as the chief sees them, once it is known that this worker has its pipeline."""
     mine = [] if graph is None else files_of(graph, stages, sized=rank == 0)
@@ -173,7 +153,7 @@ def _by_file(graph: PipelineGraph, found: Layout, files: list[Files | None], pai
     return Sharing(
         job.report(_file_shares(files, shared, job.size)),
         True,
-        whole=not _shrinks(batches),
+        whole=not shrinks(batches),
         rewrite=rewrite,
         stream=job.rank + 1,
     )
@@ -232,7 +212,7 @@ def _by_record(graph: PipelineGraph, found: Layout, files: list[Files | None], j
     return Sharing(
         _Job(job.kind, decision, job.rank, job.size).report(shares),
         True,
-        whole=not _shrinks(batches),
+        whole=not shrinks(batches),
         rewrite=rewrite,
         stream=job.rank + 1 if every else 0,
     )
@@ -252,106 +232,14 @@ def _bytes(sizes: Sequence[int] | None, worker: int, size: int) -> int:
     return sum(p.stop - p.start for p in pieces.ranges(sizes or [], worker, size))
 
 
-class _Early:
-    """Slices of global batches, chosen before functions run where that changes nothing.
-
-    Args:
-        graph: The pipeline; None if it cannot be serialized.
-        rank: This worker.
-        size: Number of workers.
-        in_order: Whether a slice must be contiguous.
-    """
-
-    def __init__(self, graph: PipelineGraph | None, rank: int, size: int, in_order: bool) -> None:
-        self._graph = graph
-        self._rank = rank
-        self._size = size
-        self._in_order = in_order
-        self._found = None if graph is None else self._find(graph)
-
-    @property
-    def mark(self) -> int | None:
-        """A checksum of the pipeline, as its batches are not seen whole by anyone; None where they are."""
-        return None if self._graph is None or self._found is None else self._graph.content()
-
-    def sharing(self, kind: str, decision: Decision) -> Sharing:
-        """Returns how this worker gets its slices."""
-        shares = [Share(worker, None, None, None) for worker in range(self._size)]
-        if self._found is None:
-            return Sharing(Report(kind, decision.way, decision.reason, shares), False)
-        batches, part = self._found
-        reason = f"{decision.reason}: functions run on a worker's own examples only"
-
-        def rewrite(graph: PipelineGraph, changed: Any) -> tuple[dict[str, Any], Any]:
-            settled = tensorflow_edit.functions_last(changed, batches, part)
-            picked = self._pick(graph.at(changed, settled), batches)
-            rows = shard.slice_of(batches.size, self._rank, self._size)
-            tensorflow_edit.shrink(changed, batches, rows.stop - rows.start)
-            return {settled: picked}, _spec(graph, batches, rows.stop - rows.start)
-
-        report = Report(kind, decision.way, reason, shares)
-        return Sharing(report, True, whole=False, rewrite=rewrite, stream=self._rank + 1)
-
-    def _find(self, graph: PipelineGraph) -> tuple[Batching, Segment] | None:
-        batches = tensorflow_edit.batching(graph.graph, graph.result)
-        if batches is None or not _shrinks(batches) or batches.size < self._size:
-            return None
-        part = tensorflow_edit.segment(graph.graph, batches)
-        # What Python yields may differ between workers: then the batches are compared whole.
-        if part is None or "GeneratorDataset" in set.union(*tensorflow_seeds.ops(graph.graph)):
-            return None
-        if batches.moved and not self._all_have_part(graph, batches):
-            return None
-        return batches, part
-
-    def _all_have_part(self, graph: PipelineGraph, batches: Batching) -> bool:
-        """Returns whether each worker has an example in every batch, so that batches stay in step when moved."""
-        (before,) = tensorflow_edit.elements_of(graph.graph, batches.node)
-        examples = int(graph.at(graph.copy(), before).cardinality())
-        rest = examples % batches.size if examples >= 0 else 0
-        known = examples >= 0 or examples == tf.data.INFINITE_CARDINALITY
-        return known and (batches.drop or rest == 0 or rest >= self._size)
-
-    def _pick(self, examples: Any, batches: Batching) -> Any:
-        if not (batches.drop or self._in_order or batches.size % self._size):
-            return examples.shard(self._size, self._rank)
-        rank, size = self._rank, self._size
-
-        @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-        def mine(*window: Any) -> Any:
-            whole = window[0] if len(window) == 1 else tf.data.Dataset.zip(window)
-            total = whole.cardinality()
-            share, larger = total // size, total % size
-            start = rank * share + tf.minimum(tf.constant(rank, tf.int64), larger)
-            return whole.skip(start).take(share + tf.cast(rank < larger, tf.int64))
-
-        return examples.window(batches.size, drop_remainder=batches.drop).flat_map(mine)
-
-
-def _shrinks(batches: Batching | None) -> bool:
-    return batches is not None and not (batches.drop and batches.functions)
-
-
 def _smaller(graph: PipelineGraph, changed: Any, batches: Batching | None, job: _Job) -> Any:
     """Makes batches as large as those of one worker, where that is possible; returns the new element spec."""
-    if batches is None or not _shrinks(batches):
+    if batches is None or not shrinks(batches):
         return None
     share = shard.slice_of(batches.size, job.rank, job.size)
     rows = max(1, share.stop - share.start)
     tensorflow_edit.shrink(changed, batches, rows)
-    return _spec(graph, batches, rows)
-
-
-def _spec(graph: PipelineGraph, batches: Batching, rows: int) -> Any:
-    if not batches.drop:
-        return None
-
-    def smaller(spec: Any) -> Any:
-        if isinstance(spec, tf.TensorSpec) and spec.shape.rank and spec.shape[0] == batches.size:
-            return tf.TensorSpec([rows, *spec.shape[1:]], spec.dtype)
-        return spec
-
-    return tf.nest.map_structure(smaller, graph.spec)
+    return smaller_spec(graph, batches, rows)
 
 
 def _number(files: Sequence[Files | None], paired: bool) -> int | None:

@@ -243,6 +243,7 @@ def test_functions_run_on_own_examples_only_and_global_batches_stay(
     right = [b.tolist() for b in build().as_numpy_iterator()]
     assert "functions run on a worker's own examples only" in sources[0].report().reason
     longest = max(len(w) for w in workers)
+    assert sources[0].num_batches == len(right)
     assert longest == len(right)
     for k in range(longest):
         together = [v for w in workers if k < len(w) for v in w[k]]
