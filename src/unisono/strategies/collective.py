@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from unisono.errors import ConfigurationError
 from unisono.strategies import reductions
@@ -12,19 +13,12 @@ if TYPE_CHECKING:
     from unisono.training.custom import CustomLoops
 
 
-class Strategy(Protocol):
-    """What has loops of the user's own."""
-
-    @property
-    def _loops(self) -> CustomLoops: ...
+_active: list[Callable[[], CustomLoops]] = []
 
 
-_active: list[Strategy] = []
-
-
-def activate(strategy: Strategy) -> None:
-    """Makes a strategy the one that the functions of this file use: the last one that was made."""
-    _active[:] = [strategy]
+def activate(loops: Callable[[], CustomLoops]) -> None:
+    """Makes the loops of a strategy, the last one that was made, those that the functions of this file use."""
+    _active[:] = [loops]
 
 
 def all_reduce(value: Any, op: str | ReduceOp | object = "sum") -> Any:
@@ -77,4 +71,4 @@ def _loops(what: str) -> CustomLoops:
             f"unisono.{what} has no workers to ask: there is no strategy yet.",
             remedy="make a unisono.MultiWorkerMirroredStrategy first.",
         )
-    return _active[0]._loops
+    return _active[0]()

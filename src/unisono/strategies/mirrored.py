@@ -53,7 +53,7 @@ class MultiWorkerMirroredStrategy:
             env.export({"PJRT_NPROC": str(_JAX_THREADS)}, overwrite=False)
         self._runtime = connect(cluster, options)
         self._resolver = ClusterResolver(cluster)
-        collective.activate(self)
+        collective.activate(lambda: self._loops)
         # A model that no scope ever sees must not pass unnoticed.
         if self._runtime.size > 1 and "keras" in sys.modules:
             self._trainer.watch()

@@ -44,6 +44,8 @@ class CustomLoops:
         self.rank = runtime.rank
         self.scope = StepScope(runtime.size, custom=True)
         self._rows = Rows.of(1)
+        self._before: dict[int, Any] = {}
+        self._trained: weakref.WeakSet[Any] = weakref.WeakSet()
         self._models: list[weakref.ref[Any]] = []
         self._sums: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         names = [runtime.cluster.name_of(rank) for rank in range(runtime.size)]
@@ -91,9 +93,10 @@ class CustomLoops:
                 backend.replica(scope, self.rank),
             ):
                 scope.applied = []
-                before = self._moving()
+                self._before = {}
+                self._remember_moving()
                 outputs = function(*args, **kwargs)
-                self._merge(before)
+                self._merge()
                 return self._without_nan(outputs)
         except Exception as error:
             known, backend.raised = backend.raised, None
@@ -102,7 +105,7 @@ class CustomLoops:
             raise
         finally:
             _running.reset(token)
-            scope.applied = []
+            scope.applied, self._before = [], {}
             self._rows = Rows.of(1)
 
     @property
@@ -141,6 +144,12 @@ class CustomLoops:
         weight = 1.0 if scope.presence is None else scope.presence
         return self._backend.weighted_sum(list(tensors), weight, scope)
 
+    def created(self, variable: Any) -> None:
+        """Gives all workers the chief's value of a weight that a step has just made; a collective call."""
+        self._sharing.created(variable)
+        if not variable.trainable and self._backend.is_initialized(variable):
+            self._before[id(variable)] = _value(variable)
+
     def concatenated(self, tensor: Any, axis: int) -> Any:
         """Concatenates the tensors of all workers; see `Backend.concatenated`."""
         return tensor if self.size == 1 else self._backend.concatenated(tensor, axis)
@@ -177,6 +186,10 @@ class CustomLoops:
                     remedy="give the optimizer the gradients of this worker.",
                 )
             self._sharing.share()
+            if self.scope.active and self._backend.is_traced():
+                # What a compiled function inside the step has made has its first value now.
+                with self._backend.eagerly():
+                    self._remember_moving()
             if not self.scope.active:
                 log.once(
                     "sums outside",
@@ -188,20 +201,24 @@ class CustomLoops:
     def _adoptions(self) -> Iterator[Adoption]:
         return (adoption for adoption in adoptions() if adoption.runtime is self._runtime)
 
-    def _moving(self) -> list[tuple[Any, list[tuple[Any, Any]]]]:
-        """Returns each model with its moving statistics, and what they are before the step."""
-        models = [model for ref in self._models if (model := ref()) is not None]
-        moving = [(model, state.moving_variables(model)) for model in models]
-        return [(model, [(v, _value(v)) for v in variables]) for model, variables in moving if variables]
+    def _remember_moving(self) -> None:
+        """Keeps what moving statistics are before the step, as far as they have values."""
+        for ref in self._models:
+            model = ref()
+            for variable in () if model is None else state.moving_variables(model):
+                if id(variable) not in self._before and self._backend.is_initialized(variable):
+                    self._before[id(variable)] = _value(variable)
 
-    def _merge(self, before: list[tuple[Any, list[tuple[Any, Any]]]]) -> None:
+    def _merge(self) -> None:
         """Averages, by examples, what the step has added to moving statistics of the models it has updated."""
         updated = {id(v) for _, variables, _ in self.scope.applied for v in variables}
+        models = [model for ref in self._models if (model := ref()) is not None]
+        now = [model for model in models if any(id(v) in updated for v in model.trainable_variables)]
+        self._trained.update(now)
+        # A function inside the step that is compiled already updates its models without a word.
+        merged = now if self._backend.is_traced() else [model for model in models if model in self._trained]
         pairs = [
-            pair
-            for model, pairs in before
-            if any(id(v) in updated for v in model.trainable_variables)
-            for pair in pairs
+            (v, self._before[id(v)]) for model in merged for v in state.moving_variables(model) if id(v) in self._before
         ]
         if not pairs:
             return
@@ -244,7 +261,7 @@ def _watch() -> None:
         variable = add_weight(self, *args, **kwargs)
         loops = _running.get()
         if loops is not None:
-            loops._sharing.created(variable)
+            loops.created(variable)
         return variable
 
     layer.add_weight = made
