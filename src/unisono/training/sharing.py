@@ -90,7 +90,7 @@ class Sharing:
         return len(_variables(thing)) != self._shared.get(number, 0)
 
     def _complete(self, number: int, thing: Any) -> bool:
-        return number in self._shared and _is_built(thing)
+        return number in self._shared and not self._grown(number, thing) and _is_built(thing)
 
     def _broadcast(self, thing: Any) -> bool:
         if isinstance(thing, keras.Model):
