@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextvars
 import functools
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -27,6 +28,9 @@ from unisono.training.sharing import Sharing
 
 _running: contextvars.ContextVar[CustomLoops | None] = contextvars.ContextVar("unisono_running", default=None)
 """The loops whose step is traced or run by this thread."""
+
+_lock = threading.Lock()
+"""Held while Keras's classes are given functions of ours, which must happen once."""
 
 
 class CustomLoops:
@@ -82,7 +86,8 @@ class CustomLoops:
 
     def _run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         backend, scope = self._backend, self.scope
-        _watch()
+        with _lock:
+            _watch()
         self._sharing.share()
         self._rows = backend.rows(keras.tree.flatten((args, kwargs)))
         presence = self._rows.presence
