@@ -61,14 +61,20 @@ def _cell(text: str) -> str:
 
 
 def reference_page() -> str:
-    """Returns the page of the public names: classes, then exceptions."""
+    """Returns the page of the public names: classes, functions, then exceptions."""
     names = [name for name in unisono.__all__ if not name.startswith("__")]
-    exceptions = [name for name in names if issubclass(getattr(unisono, name), Exception)]
+    functions = [name for name in names if inspect.isfunction(getattr(unisono, name))]
+    classes = [name for name in names if name not in functions]
+    exceptions = [name for name in classes if issubclass(getattr(unisono, name), Exception)]
     lines = ["# Reference", "", "Written by `make docs` from the docstrings.", ""]
     for name in sorted(
-        set(names) - set(exceptions), key=lambda name: ("Strategy" not in name, "Options" not in name, name)
+        set(classes) - set(exceptions), key=lambda name: ("Strategy" not in name, "Options" not in name, name)
     ):
         lines += _class(name, getattr(unisono, name))
+    for name in functions:
+        function = getattr(unisono, name)
+        lines += [f"## `unisono.{name}`", "", "```text", *_call(f"unisono.{name}", function), "```", ""]
+        lines += [*_docstring(function), ""]
     lines += ["## Exceptions", "", "When they are raised and what to do: [errors.md](errors.md).", ""]
     for name in sorted(exceptions, key=lambda name: (len(getattr(unisono, name).__mro__), name)):
         lines += _exception(name, getattr(unisono, name))

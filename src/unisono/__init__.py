@@ -27,7 +27,9 @@ if TYPE_CHECKING:
         WorkerFailedError,
         WorkerLostError,
     )
+    from unisono.strategies.collective import all_reduce, broadcast
     from unisono.strategies.mirrored import MultiWorkerMirroredStrategy
+    from unisono.strategies.reductions import ReduceOp
 
 __version__ = "0.1.0"
 
@@ -38,6 +40,9 @@ _HOMES = {
     "CommunicationImplementation": "unisono.collectives.options",
     "CommunicationOptions": "unisono.collectives.options",
     "MultiWorkerMirroredStrategy": "unisono.strategies.mirrored",
+    "ReduceOp": "unisono.strategies.reductions",
+    "all_reduce": "unisono.strategies.collective",
+    "broadcast": "unisono.strategies.collective",
     "ClusterError": "unisono.errors",
     "CollectiveTimeoutError": "unisono.errors",
     "ConfigurationError": "unisono.errors",
@@ -58,11 +63,14 @@ __all__ = [
     "DataError",
     "DivergenceError",
     "MultiWorkerMirroredStrategy",
+    "ReduceOp",
     "StartupError",
     "UnisonoError",
     "WorkerFailedError",
     "WorkerLostError",
     "__version__",
+    "all_reduce",
+    "broadcast",
 ]
 
 

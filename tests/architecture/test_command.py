@@ -52,11 +52,14 @@ def test_public_names_are_these() -> None:
         "DataError",
         "DivergenceError",
         "MultiWorkerMirroredStrategy",
+        "ReduceOp",
         "StartupError",
         "UnisonoError",
         "WorkerFailedError",
         "WorkerLostError",
         "__version__",
+        "all_reduce",
+        "broadcast",
     }
     assert all(hasattr(unisono, name) for name in unisono.__all__)
 
@@ -66,8 +69,12 @@ def test_the_strategy_has_these_members() -> None:
     assert members == {
         "cluster_resolver",
         "communication_options",
+        "experimental_local_results",
+        "gather",
         "is_chief",
         "num_replicas_in_sync",
         "rank",
+        "reduce",
+        "run",
         "scope",
     }

@@ -615,10 +615,12 @@ def main(folder: Path, *names: str) -> None:
 
         # Workers that are threads wait for each other in the threads of one pool.
         tf.config.threading.set_inter_op_parallelism_threads(16)
-    outcomes = {}
-    for name in names or PROGRAMS:
+    from contract import loop_programs
+
+    outcomes, programs = {}, {**PROGRAMS, **loop_programs.PROGRAMS}
+    for name in names or programs:
         try:
-            PROGRAMS[name]()
+            programs[name]()
             outcomes[name] = "ok"
         except Exception:  # noqa: BLE001 - what went wrong is the outcome
             outcomes[name] = traceback.format_exc()

@@ -1,4 +1,4 @@
-"""One suite over the three backends, each in a process of its own; `backend_programs.py` holds the programs."""
+"""One suite over the three backends, each in a process of its own; `*_programs.py` hold the programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from contract import backend_programs
+from contract import backend_programs, loop_programs
 
 BACKENDS = ["tensorflow", "jax", "torch"]
 Outcomes = Callable[[str], dict[str, str]]
@@ -51,7 +51,7 @@ def backend_outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
 
 # The first to ask waits for all programs.
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("name", backend_programs.PROGRAMS)
+@pytest.mark.parametrize("name", [*backend_programs.PROGRAMS, *loop_programs.PROGRAMS])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_backend(backend: str, name: str, backend_outcomes: Outcomes):
     outcomes = backend_outcomes(backend)

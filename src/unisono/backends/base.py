@@ -33,6 +33,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from unisono.backends.custom import CustomBackend
 from unisono.errors import UnisonoError
 
 Exchange = Callable[[np.ndarray, float], np.ndarray]
@@ -40,6 +41,9 @@ Exchange = Callable[[np.ndarray, float], np.ndarray]
 
 The result is a new array of the same shape and dtype; the input is not changed.
 """
+
+Gather = Callable[[np.ndarray], list[np.ndarray]]
+"""Takes an array; returns those of all workers in the order of ranks."""
 
 Tensor = Any
 """A tensor of the backend's framework."""
@@ -79,9 +83,11 @@ class StepScope:
     """Exchanges inside the forward pass of a "train" or "test" step; absent before the first such step."""
     around: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
     """What else is in force while a step is traced or run."""
+    custom: bool = False
+    """Whether it is that of the user's own loops, not of one model: nobody knows where a compiled function begins."""
 
     @contextlib.contextmanager
-    def enter(self, kind: str, weights: Tensor) -> Iterator[None]:
+    def enter(self, kind: str, weights: Sequence[Tensor] | Tensor) -> Iterator[None]:
         """Marks the extent of one step; `weights` as in the step functions' signature."""
         self.active, self.token = True, None
         self.share, self.inverse, self.presence, self.local = weights[0], weights[1], weights[2], weights[3]
@@ -113,20 +119,22 @@ class StepScope:
             self.inner = False
 
 
-class Backend(abc.ABC):
+class Backend(CustomBackend):
     """One framework under Keras.
 
     Args:
         exchange: Sums a flat buffer over all workers.
         size: Number of workers.
+        gather: Brings the arrays of all workers, of any length, to every worker.
     """
 
     name: str
     apply_method: str = "apply"
     """The optimizer's method at whose entry gradients are exchanged."""
 
-    def __init__(self, exchange: Exchange, size: int) -> None:
+    def __init__(self, exchange: Exchange, size: int, gather: Gather) -> None:
         self._exchange = exchange
+        self._gather = gather
         self.size = size
         self.raised: UnisonoError | None = None
         """What ended an exchange inside a step; frameworks wrap it in errors of their own."""
@@ -135,6 +143,14 @@ class Backend(abc.ABC):
         """Sums weight times buffer over all workers; called by the step on the host."""
         try:
             return self._exchange(flat, weight)
+        except UnisonoError as error:
+            self.raised = error
+            raise
+
+    def gather(self, array: np.ndarray) -> list[np.ndarray]:
+        """Brings every worker's array to every worker; called by the step on the host."""
+        try:
+            return self._gather(array)
         except UnisonoError as error:
             self.raised = error
             raise
@@ -276,4 +292,4 @@ def group_by_dtype(names: Sequence[str]) -> dict[str, list[int]]:
 
 
 WIRE_DTYPE = {"float16": "float32", "bfloat16": "float32"}
-"""Types that are summed in a wider one: engines have no 16-bit floats, and sums in them lose digits."""
+"""Types that travel in a wider one: engines have no 16-bit floats, and sums in them lose digits."""

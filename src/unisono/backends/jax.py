@@ -15,19 +15,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from unisono.backends.base import Backend, StepScope, Tensor, change, changed, is_stock_train_step
+from unisono.backends.jax_custom import JaxCustom
 from unisono.backends.jax_halves import Halves
 from unisono.backends.jax_pack import pack, unpack
 from unisono.backends.jax_private import put_back
 
 
-class JaxBackend(Backend):
+class JaxBackend(JaxCustom, Backend):
     """See `Backend`."""
 
     name = "jax"
     apply_method = "stateless_apply"
 
     def weighted_sum(self, tensors: Sequence[Tensor], weight: Tensor, scope: StepScope) -> list[Tensor]:
-        return unpack([self._ordered_sum(flat, weight, scope) for flat in pack(tensors)], tensors)
+        total = self.custom_sum if scope.custom else self._ordered_sum
+        return unpack([total(flat, weight, scope) for flat in pack(tensors)], tensors)
 
     def _ordered_sum(self, flat: Tensor, weight: Tensor, scope: StepScope) -> Tensor:
         # XLA may run independent callbacks in any order and at once, and workers that exchange in different

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import keras
-import numpy as np
 
-from unisono.backends.base import Backend, Exchange
+from unisono.backends.base import Backend, Exchange, Gather
 from unisono.errors import ConfigurationError
 
 
-def make_backend(exchange: Exchange, gather: Callable[[np.ndarray], list[np.ndarray]], size: int) -> Backend:
+def make_backend(exchange: Exchange, gather: Gather, size: int) -> Backend:
     """Returns the backend for the framework under Keras.
 
     Args:
@@ -26,15 +23,15 @@ def make_backend(exchange: Exchange, gather: Callable[[np.ndarray], list[np.ndar
     if name == "tensorflow":
         from unisono.backends.tensorflow import TensorFlowBackend
 
-        return TensorFlowBackend(exchange, size, gather=gather)
+        return TensorFlowBackend(exchange, size, gather)
     if name == "jax":
         from unisono.backends.jax import JaxBackend
 
-        return JaxBackend(exchange, size)
+        return JaxBackend(exchange, size, gather)
     if name == "torch":
         from unisono.backends.torch import TorchBackend
 
-        return TorchBackend(exchange, size)
+        return TorchBackend(exchange, size, gather)
     raise ConfigurationError(
         f"Keras runs on {name!r}, on which Unisono cannot train.",
         remedy='set KERAS_BACKEND to "tensorflow", "jax" or "torch" before Keras is imported.',

@@ -21,8 +21,8 @@ from unisono.backends.base import (
     group_by_dtype,
     is_stock_train_step,
 )
+from unisono.backends.tensorflow_custom import TensorFlowCustom
 from unisono.backends.tensorflow_replica import WorkerContext
-from unisono.errors import UnisonoError
 
 SPARSE_FROM_ELEMENTS = 65_536
 """Tables with fewer elements travel dense inside the pack: one exchange more costs more than their zeros."""
@@ -31,22 +31,10 @@ SPARSE_FROM_ELEMENTS = 65_536
 DENSE = "dense"
 
 
-class TensorFlowBackend(Backend):
+class TensorFlowBackend(TensorFlowCustom, Backend):
     """See `Backend`."""
 
     name = "tensorflow"
-
-    def __init__(self, *args: Any, gather: Callable[[np.ndarray], list[np.ndarray]], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._gather = gather
-
-    def gather(self, array: np.ndarray) -> list[np.ndarray]:
-        """Brings every worker's rows to every worker; called by the step on the host."""
-        try:
-            return self._gather(array)
-        except UnisonoError as error:
-            self.raised = error
-            raise
 
     def weighted_sum(self, tensors: Sequence[Tensor], weight: Tensor, scope: StepScope) -> list[Tensor]:
         wire = [WIRE_DTYPE.get(t.dtype.name, t.dtype.name) for t in tensors]

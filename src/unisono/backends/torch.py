@@ -20,6 +20,7 @@ from unisono.backends.base import (
     group_by_dtype,
     is_stock_train_step,
 )
+from unisono.backends.custom import concatenate
 
 
 class TorchBackend(Backend):
@@ -144,6 +145,12 @@ class TorchBackend(Backend):
         # Keras draws the masks of layers without a seed of their own from torch's generator.
         drawn = int(torch.randint(2**62, ()).item())
         torch.manual_seed(int(from_chief(drawn)) + rank)
+
+    def concatenated(self, tensor: Tensor, axis: int) -> Tensor:
+        name = _name(tensor.dtype)
+        array = tensor.detach().to(getattr(torch, WIRE_DTYPE.get(name, name))).cpu().numpy()
+        joined = torch.from_numpy(concatenate(self.gather(np.ascontiguousarray(array)), axis))
+        return joined.to(device=tensor.device, dtype=tensor.dtype)
 
     def to_tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array))

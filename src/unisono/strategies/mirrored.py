@@ -7,7 +7,7 @@ import functools
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unisono import env, log
@@ -16,8 +16,11 @@ from unisono.cluster.resolver import ClusterResolver
 from unisono.collectives.options import CommunicationOptions
 from unisono.data.distributed import InputContext
 from unisono.runtime import connect
+from unisono.strategies import collective, reductions
+from unisono.strategies.reductions import Axis, ReduceOp
 
 if TYPE_CHECKING:
+    from unisono.training.custom import CustomLoops
     from unisono.training.distributed import DistributedDataset
     from unisono.training.trainer import Trainer
 
@@ -52,6 +55,7 @@ class MultiWorkerMirroredStrategy:
             env.export({"PJRT_NPROC": str(_JAX_THREADS)}, overwrite=False)
         self._runtime = connect(cluster, options)
         self._resolver = ClusterResolver(cluster)
+        collective.activate(lambda: self._loops)
         # A model that no scope ever sees must not pass unnoticed.
         if self._runtime.size > 1 and "keras" in sys.modules:
             self._trainer.watch()
@@ -131,6 +135,73 @@ class MultiWorkerMirroredStrategy:
             print(strategy.describe_data(dataset))
         """
         return self._trainer.describe(data, **arguments)
+
+    def run(self, fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        """Calls a step of your own loop, as this worker's replica; all workers must do so alike.
+
+        Inside, Keras optimizers sum the gradients of all workers (so divide the loss by the size of the global batch),
+        and metrics count this worker's examples. The first call gives all workers the chief's weights; after each
+        call all workers hold bit-identical ones. Works eagerly, inside `tf.function` and inside `jax.jit`.
+
+        Args:
+            fn: The step.
+            args: Its arguments. If an array among them has 0 rows, this worker has no examples: it adds zeros to the
+                gradients, leaves metrics as they are, and makes the same update as the others.
+            kwargs: Its named arguments.
+
+        Returns:
+            What `fn` returns on this worker; NaN of a step without examples is 0.
+        """
+        return self._loops.run(fn, args, kwargs)
+
+    def reduce(self, reduce_op: ReduceOp | str | object, value: Any, axis: Axis | None = None) -> Any:
+        """Adds or averages values of all workers; a collective call, also inside `tf.function` and `jax.jit`.
+
+        Args:
+            reduce_op: `unisono.ReduceOp.SUM` or `MEAN`, TensorFlow's, or their names in any case.
+            value: A tensor, array or number, or a nested structure of them; floats or integers.
+            axis: None adds or averages the values as they are, of the same shapes on all workers. Otherwise
+                dimensions along which each worker's value is reduced first; their lengths may differ, a worker with 0
+                rows adds nothing, and the mean is that of all elements.
+
+        Returns:
+            The same structure of tensors, equal on all workers. Means of integers are floats.
+
+        Raises:
+            ConfigurationError: If a value is no number, or has no such axis.
+        """
+        return self._loops.as_written(reductions.reduce)(self._loops, ReduceOp.of(reduce_op), value, axis)
+
+    def gather(self, value: Any, axis: int) -> Any:
+        """Concatenates values of all workers in the order of ranks; a collective call, not inside `jax.jit`.
+
+        Args:
+            value: A tensor or array with at least one dimension, or a nested structure of them; any dtype.
+            axis: The dimension; its length may differ between workers.
+
+        Returns:
+            The same structure of tensors, equal on all workers.
+
+        Raises:
+            ConfigurationError: If a value has no such axis.
+            DivergenceError: On all workers, if other dimensions differ.
+        """
+        return self._loops.as_written(reductions.gather)(self._loops, value, axis)
+
+    def experimental_local_results(self, value: Any) -> tuple[Any, ...]:
+        """Returns the values of this worker's replicas, of which there is one.
+
+        Args:
+            value: Anything that `run` has returned.
+
+        Returns:
+            A tuple of that value alone.
+        """
+        return (value,)
+
+    @property
+    def _loops(self) -> CustomLoops:
+        return self._trainer.loops
 
     @functools.cached_property
     def _trainer(self) -> Trainer:

@@ -53,6 +53,8 @@ class Adoption:
         self.scope = StepScope(runtime.size)
         self.names = [runtime.cluster.name_of(rank) for rank in range(runtime.size)]
         self.agreement = StepAgreement(runtime.agreement, self.names)
+        self.loops_running = 0
+        """How many of the model's loops run now, one inside another."""
         self._steps: Steps | None = None
         self._optimizer_hooks: list[Hooks] = []
         self._hooks = Hooks(model)
@@ -77,6 +79,16 @@ class Adoption:
                 self.model, self.backend, self.scope, self.runtime.agreement, self.agreement, self.runtime.report
             )
         return self._steps
+
+    @property
+    def in_loop(self) -> bool:
+        """Whether a loop of the model runs, or a step is traced or run."""
+        return self.loops_running > 0 or self.in_step
+
+    @property
+    def in_step(self) -> bool:
+        """Whether a step of the model is traced or run."""
+        return self.scope.active or self.scope.inner
 
     def install(self, functions: dict[str, Any]) -> None:
         """Sets hooks over the model's methods.
@@ -114,7 +126,12 @@ class Adoption:
         self._unhook_optimizers()
         if self.runtime.size > 1:
             found = state.optimizers(self.model)
-            self._optimizer_hooks = [optimizer.hook(each, self.backend, self.scope) for each in found]
+            # One that was made in the scope finds this model's steps by itself.
+            self._optimizer_hooks = [
+                optimizer.hook(each, self.backend, lambda _: self.scope)
+                for each in found
+                if not optimizer.is_hooked(each)
+            ]
 
     def _unhook_optimizers(self) -> None:
         for hooks in self._optimizer_hooks:

@@ -1,8 +1,9 @@
-"""Functions set over the methods of one object, and taken back: nothing of a class is touched."""
+"""Functions set over the methods of one object, or for a while over those of a class, and taken back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 
@@ -35,3 +36,23 @@ class Hooks:
 def method(target: Any, name: str) -> Callable[..., Any]:
     """Returns the method that the object's class defines, whatever stands over it."""
     return getattr(type(target), name).__get__(target)  # type: ignore[no-any-return]
+
+
+def owner(kind: type, name: str) -> type[Any]:
+    """Returns the class that defines a method, `kind` itself or one that it is derived from.
+
+    Keras compares the methods of its classes with those it defines, and subclasses may go past `kind`.
+    """
+    found: type[Any] = next(each for each in kind.__mro__ if name in vars(each))
+    return found
+
+
+@contextlib.contextmanager
+def set_over(kind: type, name: str, function: Any) -> Iterator[None]:
+    """Sets an attribute of a class for a while."""
+    own = vars(kind)[name]
+    setattr(kind, name, function)
+    try:
+        yield
+    finally:
+        setattr(kind, name, own)

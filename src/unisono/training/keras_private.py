@@ -12,6 +12,7 @@ from typing import Any
 
 import keras
 from keras.src.backend.common.global_state import get_global_attribute
+from keras.src.backend.common.stateless_scope import in_stateless_scope
 from keras.src.legacy.saving import legacy_h5_format
 from keras.src.saving import saving_lib
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
@@ -26,6 +27,7 @@ __all__ = [
     "compile_loss",
     "flat_layers",
     "global_seed",
+    "in_stateless_scope",
     "initial_epoch",
     "loss_trackers",
     "optimized_variables",

@@ -33,7 +33,6 @@ class Loops:
 
     def __init__(self, adoption: Adoption) -> None:
         self._adoption = adoption
-        self._depth = 0
 
     def functions(self) -> dict[str, Callable[..., Any]]:
         """Returns what stands over each method, by name."""
@@ -195,18 +194,18 @@ class Loops:
         """Marks the extent of a loop; an error inside it is told to the other workers."""
         adoption = self._adoption
         adoption.runtime.report(adoption.steps.count, what)
-        self._depth += 1
+        adoption.loops_running += 1
         try:
             yield
         except BaseException as error:
             known = adoption.backend.raised
-            if self._depth == 1:
+            if adoption.loops_running == 1:
                 adoption.runtime.fail(known or error)
             if known is not None and known is not error:
                 raise known from None
             raise
         finally:
-            self._depth -= 1
+            adoption.loops_running -= 1
             adoption.runtime.report(adoption.steps.count, f"after {what}")
 
     @contextlib.contextmanager

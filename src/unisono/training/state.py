@@ -71,7 +71,7 @@ def checksum(variables: Sequence[Any]) -> int:
     return crc
 
 
-def broadcast_state(model: Any, channel: Collectives, names: Sequence[str]) -> None:
+def broadcast_state(model: Any, channel: Collectives, names: Sequence[str]) -> bool:
     """Gives all workers the chief's state, and each its own stream of random numbers.
 
     Weights and optimizer state travel only if they are not the same already, as they are after a training.
@@ -81,21 +81,45 @@ def broadcast_state(model: Any, channel: Collectives, names: Sequence[str]) -> N
         channel: The channel to use.
         names: Name of each worker, for messages.
 
+    Returns:
+        Whether weights or optimizer state had to travel.
+
     Raises:
         DivergenceError: On all workers, if their models have different variables.
     """
+    return broadcast_variables(shared_variables(model), seed_variables(model), channel, names)
+
+
+def broadcast_variables(
+    shared: Sequence[Any], seeds: Sequence[Any], channel: Collectives, names: Sequence[str]
+) -> bool:
+    """Does the same for any variables.
+
+    Args:
+        shared: Variables that must be equal on all workers.
+        seeds: States of random generators.
+        channel: The channel to use.
+        names: Name of each worker, for messages.
+
+    Returns:
+        Whether shared variables had to travel.
+
+    Raises:
+        DivergenceError: On all workers, if they have different variables.
+    """
     if channel.size == 1:
-        return
-    shared, seeds = shared_variables(model), seed_variables(model)
+        return False
     _check_same_shape(channel, [*shared, *seeds], names)
     sums = channel.all_gather(np.array([checksum(shared)], np.int64))
-    if any(int(each[0]) != int(sums[0][0]) for each in sums):
-        for variable, array in zip(shared, _from_chief(channel, shared), strict=True):
+    differed = any(int(each[0]) != int(sums[0][0]) for each in sums)
+    if differed:
+        for variable, array in zip(shared, from_chief(channel, shared), strict=True):
             if channel.rank:
                 variable.assign(array)
-    for variable, array in zip(seeds, _from_chief(channel, seeds), strict=True):
+    for variable, array in zip(seeds, from_chief(channel, seeds), strict=True):
         if channel.rank:
             variable.assign(seed_of_rank(array, channel.rank))
+    return differed
 
 
 def spread_global_seed(rank: int, from_chief: Callable[[Any], Any]) -> None:
@@ -111,7 +135,8 @@ def spread_global_seed(rank: int, from_chief: Callable[[Any], Any]) -> None:
         variable.assign(seed_of_rank(np.asarray(chiefs), rank))
 
 
-def _from_chief(channel: Collectives, variables: Sequence[Any]) -> list[np.ndarray]:
+def from_chief(channel: Collectives, variables: Sequence[Any]) -> list[np.ndarray]:
+    """Returns the chief's values of variables or tensors of equal shapes and dtypes; a collective call."""
     arrays = [np.array(keras.ops.convert_to_numpy(v), order="C") for v in variables]
     if arrays:
         broadcast_arrays(channel, arrays)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -16,10 +16,12 @@ from unisono.collectives.packing import pieces
 from unisono.data.base import Source
 from unisono.data.select import make_source
 from unisono.runtime import Runtime
-from unisono.training import saving
+from unisono.training import saving, state
 from unisono.training.adopt import Adoption, adopted, adoptions, register
 from unisono.training.agreement import StepAgreement
+from unisono.training.custom import CustomLoops
 from unisono.training.distributed import DistributedDataset
+from unisono.training.hooks import owner, set_over
 from unisono.training.loops import Loops
 from unisono.training.rider import Rider
 
@@ -39,6 +41,7 @@ class Trainer:
         names = [runtime.cluster.name_of(rank) for rank in range(runtime.size)]
         self._agreement = StepAgreement(runtime.agreement, names)
         self._backend = make_backend(self._weighted_sum, runtime.data.all_gather, runtime.size)
+        self.loops = CustomLoops(runtime, self._backend)
 
     def _weighted_sum(self, flat: np.ndarray, weight: float) -> np.ndarray:
         ticket = self._rider.board(flat.dtype)
@@ -66,11 +69,12 @@ class Trainer:
         adoption = Adoption(model, self._runtime, self._backend, self._rider)
         register(model, adoption)
         adoption.install(Loops(adoption).functions())
+        self.loops.add_model(model)
         return adoption
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
-        """Adopts each model that is made or compiled inside."""
+        """Adopts each model that is made or compiled inside, and each optimizer and metric that is made."""
         new = keras.Model.__dict__["__new__"]
         compile_ = keras.Model.compile
 
@@ -84,10 +88,16 @@ class Trainer:
             inside = adopted(model) is not None
             adoption = self.adopt(model)
             compile_(model, *args, **kwargs)
+            self.loops.add_optimizers(state.optimizers(model))
             if not inside:
                 adoption.compiled()
 
-        with _set_over(keras.Model, "__new__", staticmethod(made)), _set_over(_owner("compile"), "compile", compiled):
+        with (
+            set_over(keras.Model, "__new__", staticmethod(made)),
+            set_over(owner(keras.Model, "compile"), "compile", compiled),
+            _each_made(keras.optimizers.Optimizer, lambda each: self.loops.add_optimizers([each])),
+            _each_made(keras.Metric, self.loops.add_metric),
+        ):
             yield
 
     def watch(self) -> None:
@@ -148,18 +158,14 @@ class Trainer:
             unwatch()
 
 
-def _owner(name: str) -> type[Any]:
-    """Returns the class that defines a method of all models: Keras compares its methods with those it defines."""
-    owner: type[Any] = next(c for c in keras.Model.__mro__ if name in vars(c))
-    return owner
+def _each_made(kind: type, tell: Callable[[Any], None]) -> contextlib.AbstractContextManager[None]:
+    """Tells, for a while, of each object of a class once the class has initialized it."""
+    first = owner(kind, "__init__")
+    init = first.__init__
 
+    @functools.wraps(init)
+    def initialized(self: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        tell(self)
 
-@contextlib.contextmanager
-def _set_over(owner: type, name: str, function: Any) -> Iterator[None]:
-    """Sets an attribute of a class for a while."""
-    own = vars(owner)[name]
-    setattr(owner, name, function)
-    try:
-        yield
-    finally:
-        setattr(owner, name, own)
+    return set_over(first, "__init__", initialized)

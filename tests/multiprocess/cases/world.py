@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,12 @@ class PlainStrategy:
 
     def scope(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
+
+    def run(self, fn: Callable[..., Any], args: Sequence[Any] = ()) -> Any:
+        return fn(*args)
+
+    def reduce(self, reduce_op: Any, value: Any, axis: None = None) -> Any:
+        return value
 
 
 def early_work() -> Any:

@@ -155,11 +155,11 @@ def test_what_each_reduction_divides_by(reduction: str, right: float):
 
 
 def test_a_model_loaded_from_a_file_is_compiled_by_the_class_that_defines_compile():
-    from unisono.training.trainer import _owner
+    from unisono.training.hooks import owner
 
     source = inspect.getsource(keras.Model.compile_from_config)
     assert "self.__class__.compile != Trainer.compile" in source
-    assert _owner("compile").__name__ == "Trainer"
+    assert owner(keras.Model, "compile").__name__ == "Trainer"
 
 
 def test_logs_of_a_batch_are_copied_before_callbacks_keep_them():
@@ -174,6 +174,12 @@ def test_logs_of_a_batch_are_copied_before_callbacks_keep_them():
 
 
 KNOWN = {"_keras_mask", "_unisono_watch"}
+
+
+def test_a_stateless_scope_is_noticed():
+    assert not keras_private.in_stateless_scope()
+    with keras.StatelessScope():
+        assert keras_private.in_stateless_scope()
 
 
 def test_private_names_of_keras_stand_in_one_file():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import Any
 
@@ -29,6 +30,12 @@ class Doubles:
     def kinds(self, gradients: Any) -> list[str]:
         return ["dense"] * len(gradients)
 
+    def as_written(self, function: Any) -> Any:
+        return function
+
+    def updating(self, scope: StepScope) -> Any:
+        return contextlib.nullcontext()
+
     def exchange_gradients(self, gradients: Any, weight: Any, scope: StepScope) -> list[Any]:
         self.exchanged.append(float(weight))
         return [g * 2 for g in gradients]
@@ -38,7 +45,7 @@ def ready(optimizer: Any, size: int = 2) -> tuple[Any, Doubles, StepScope, Any]:
     variable = keras.Variable(np.zeros(1, "float32"))
     optimizer.build([variable])
     backend, scope = Doubles(), StepScope(size)
-    hooks = hook(optimizer, backend, scope)
+    hooks = hook(optimizer, backend, lambda _: scope)
     return variable, backend, scope, hooks
 
 
@@ -71,7 +78,7 @@ def test_an_optimizer_inside_another_does_not_exchange_again():
     inner = keras.optimizers.SGD(1.0)
     optimizer = keras.optimizers.LossScaleOptimizer(inner, initial_scale=4.0)
     variable, backend, scope, _ = ready(optimizer)
-    hook(inner, backend, scope)
+    hook(inner, backend, lambda _: scope)
     with in_step(scope):
         optimizer.apply([keras.ops.ones(1) * 4], [variable])
     assert (number(variable), len(backend.exchanged)) == (-2.0, 1)
@@ -98,6 +105,17 @@ def test_outside_of_steps_it_trains_alone_and_says_so(caplog: pytest.LogCaptureF
     assert (number(variable), backend.exchanged) == (-2.0, [])
     assert [r.message for r in caplog.records if "NOT exchanged" in r.message] == [caplog.records[0].message]
     assert len(caplog.records) == 1
+
+
+def test_in_loops_of_the_users_own_gradients_are_summed_also_where_no_step_has_begun():
+    optimizer = keras.optimizers.SGD(1.0)
+    variable, backend, scope, _ = ready(optimizer)
+    scope.custom = True
+    optimizer.apply([keras.ops.ones(1)], [variable])
+    assert (number(variable), backend.exchanged, scope.applied) == (-2.0, [1.0], [])
+    with scope.enter("custom", (0.0, 1.0, 0.0, 0.0)):
+        optimizer.apply([keras.ops.ones(1)], [variable])
+    assert backend.exchanged == [1.0, 0.0]
 
 
 def test_given_back_it_is_as_before():
