@@ -18,6 +18,7 @@ from unisono.errors import ConfigurationError
 Read = Callable[[int, int], bytes]
 """Returns up to so many bytes of a file from a position on; fewer only at its end."""
 
+_LINE_WINDOW = 1 << 12
 _WINDOW = 1 << 16
 _HEADER = 12
 _FRAME = 16
@@ -36,7 +37,7 @@ def next_line(read: Read, at: int, size: int) -> int:
         return 0
     at -= 1
     while at < size:
-        window = read(at, min(_WINDOW, size - at))
+        window = read(at, min(_LINE_WINDOW, size - at))
         if not window:
             break
         found = window.find(b"\n")

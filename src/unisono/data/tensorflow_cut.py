@@ -13,7 +13,7 @@ import tensorflow as tf
 from unisono.data import pieces, record_bounds
 from unisono.data.record_bounds import Read
 
-_CHUNK = 1 << 18
+_CHUNK = 1 << 20
 
 _as_it_is = tf.autograph.experimental.do_not_convert
 _TEXT = "TextLineDataset"
@@ -50,7 +50,7 @@ def own_range(
     owned = [(names[p.file], bounds(names[p.file], p, sizes[p.file])) for p in pieces.ranges(sizes, rank, size)]
     owned = [(name, row) for name, row in owned if row is not None]
     name = tf.constant([name for name, _ in owned], tf.string)
-    rows = tf.constant(np.array([row for _, row in owned], np.int64).reshape(len(owned), 4))
+    rows = tf.constant(np.array([row for _, row in owned], np.int64).reshape(len(owned), 3))
     one = _lines if reader == _TEXT else _records
 
     @_as_it_is  # type: ignore[untyped-decorator]
@@ -65,57 +65,69 @@ def own_range(
     return files.filter(mine).interleave(read, cycle_length=cycle, block_length=1)
 
 
-def _text_bounds(name: str, piece: pieces.Piece, size: int) -> tuple[int, int, int, int] | None:
-    """Returns the first byte, the byte after the last, the size of the file, and whether a line feed is missing."""
-    with _reading(name) as read:
+def _text_bounds(name: str, piece: pieces.Piece, size: int) -> tuple[int, int, int] | None:
+    """Returns the first byte, the byte after the last, and whether a line feed is missing at the end."""
+    with _file(name) as read:
         start, stop = (record_bounds.next_line(read, at, size) for at in (piece.start, piece.stop))
         unended = stop == size and read(size - 1, 1) != b"\n"
-    return (start, stop, size, int(unended)) if start < stop else None
+    return (start, stop, int(unended)) if start < stop else None
 
 
-def _record_bounds(name: str, piece: pieces.Piece, size: int) -> tuple[int, int, int, int] | None:
+def _record_bounds(name: str, piece: pieces.Piece, size: int) -> tuple[int, int, int] | None:
     """Returns the first byte and the number of records, in a row as long as that of a text."""
-    with _reading(name) as read:
+    with _mapped(name) as read:
         start, stop = (record_bounds.next_record(read, at, size) for at in (piece.start, piece.stop))
         count = record_bounds.count_records(read, start, stop, name)
-    return (start, count, 0, 0) if count else None
+    return (start, count, 0) if count else None
 
 
 @contextlib.contextmanager
-def _reading(name: str) -> Iterator[Read]:
-    if "://" in name:
-        with tf.io.gfile.GFile(name, "rb") as remote:
+def _file(name: str) -> Iterator[Read]:
+    with contextlib.ExitStack() as stack:
+        opener: Any = tf.io.gfile.GFile if "://" in name else open
+        file = stack.enter_context(opener(name, "rb"))
 
-            def read(at: int, count: int) -> bytes:
-                remote.seek(at)
-                return bytes(remote.read(count))
+        def read(at: int, count: int) -> bytes:
+            file.seek(at)
+            return bytes(file.read(count))
 
-            yield read
-        return
+        yield read
+
+
+@contextlib.contextmanager
+def _mapped(name: str) -> Iterator[Read]:
+    """Opens a local file of which many headers are looked at: a page is touched where a call would be made."""
     with open(name, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        # Many headers are looked at: a page is touched where a call would be made.
         yield lambda at, count: mapped[at : at + count]
 
 
 def _records(file: Any, row: Any) -> Any:
     variant = tf.raw_ops.TFRecordDatasetV2(
-        filenames=[file], compression_type="", buffer_size=_CHUNK, byte_offsets=[row[0]]
+        filenames=[file], compression_type="", buffer_size=_CHUNK >> 2, byte_offsets=[row[0]]
     )
     return tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string)).take(row[1])
 
 
 def _lines(file: Any, row: Any) -> Any:
     """Reads a range in chunks and cuts these into lines; what a chunk ends with goes before the next one."""
-    start, stop, size, unended = (row[i] for i in range(4))
-    middle = start + (stop - start) // _CHUNK * _CHUNK
-    chunks = tf.data.FixedLengthRecordDataset(file, _CHUNK, start, size - middle)
-    rest = tf.data.FixedLengthRecordDataset(file, tf.maximum(stop - middle, 1), middle, size - stop)
+    start, stop, unended = row[0], row[1], row[2]
     end = tf.data.Dataset.from_tensors(tf.constant("\n")).take(unended)
 
     @_as_it_is  # type: ignore[untyped-decorator]
-    def split(before: Any, chunk: Any) -> Any:
+    def chunk(at: Any) -> Any:
+        # TensorFlow's own readers of ranges read all that lies before one. A call of Python for each MB costs nothing.
+        text = tf.numpy_function(_chunk, [file, at, tf.minimum(at + _CHUNK, stop)], tf.string)
+        return tf.ensure_shape(text, [])
+
+    @_as_it_is  # type: ignore[untyped-decorator]
+    def split(before: Any, text: Any) -> Any:
         # `TextLineDataset` drops carriage returns, wherever they are.
-        lines = tf.strings.split(before + tf.strings.regex_replace(chunk, "\r", ""), "\n")
+        lines = tf.strings.split(before + tf.strings.regex_replace(text, "\r", ""), "\n")
         return lines[-1], lines[:-1]
 
-    return chunks.concatenate(rest).concatenate(end).scan(tf.constant(""), split).unbatch()
+    return tf.data.Dataset.range(start, stop, _CHUNK).map(chunk).concatenate(end).scan(tf.constant(""), split).unbatch()
+
+
+def _chunk(name: bytes, start: int, stop: int) -> bytes:
+    with _file(name.decode()) as read:
+        return read(int(start), int(stop - start))

@@ -1,0 +1,168 @@
+"""Reading data from files with two workers, one core each, against plain tf.data and TensorFlow's strategy.
+
+    python benchmarks/input.py              prints tables in Markdown; writes and removes 8 GB below --folder
+    python benchmarks/input.py --quick      the same with a hundredth of the data
+
+Of all variants of one table the processes stay alive and take turns at whole epochs. Bytes are what a process has
+asked the system to read (`rchar` of /proc/self/io), from files that the system holds in memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import input_data
+import team
+from report import Section, Target, render, table
+
+ROUNDS = 3
+SECONDS = 600.0
+PLAIN, UNISONO, STOCK = (
+    "two plain tf.data processes, half of the data each",
+    "Unisono, 2 workers",
+    "MultiWorkerMirroredStrategy, 2 workers",
+)
+KINDS = {PLAIN: "plain", UNISONO: "unisono", STOCK: "stock"}
+READS = {
+    "text in 64 files, by file": ("text", "FILE"),
+    "text in 64 files, by record": ("text", "DATA"),
+    "TFRecord in one file, by record": ("records", "DATA"),
+}
+
+
+@contextlib.contextmanager
+def started(kind: str, spec: dict[str, Any]) -> Iterator[team.Team]:
+    """Starts the two processes of one variant."""
+    spec = {"backend": "tensorflow", **spec, "kind": kind}
+    if kind == "unisono":
+        with team.workers("input_worker.py", spec, 2) as running:
+            yield running
+    else:
+        with team.plain("input_worker.py", spec, 2) as running:
+            yield running
+
+
+def rounds(specs: dict[str, tuple[str, dict[str, Any]]], number: int) -> dict[str, list[list[dict[str, Any]]]]:
+    """Returns, by variant and round, the answers of its processes.
+
+    Args:
+        specs: By variant its kind and what its processes are told.
+        number: How many rounds count; one more goes before them.
+    """
+    found: dict[str, list[list[dict[str, Any]]]] = {name: [] for name in specs}
+    with contextlib.ExitStack() as stack:
+        teams = {name: stack.enter_context(started(*spec)) for name, spec in specs.items()}
+        for turn in range(number + 1):
+            for name, running in teams.items():
+                running.order(turn=turn)
+                answers = running.answers(SECONDS)
+                if turn:
+                    found[name].append(answers)
+    return found
+
+
+def reading(folder: Path, title: str, size: int, number: int) -> Section:
+    """Returns what it takes to read a data set once.
+
+    Args:
+        folder: Where the data lies.
+        title: One of `READS`.
+        size: Bytes of the data.
+        number: Rounds.
+    """
+    print(f"input: {title} ...", file=sys.stderr, flush=True)
+    form, policy = READS[title]
+    spec = {"what": "read", "form": form, "policy": policy, "folder": str(folder)}
+    found = rounds({name: (kind, spec) for name, kind in KINDS.items()}, number)
+    rows = []
+    for name, turns in found.items():
+        seconds = median(max(a["seconds"] for a in answers) for answers in turns)
+        each = median(median(a["examples"] / a["seconds"] for a in answers) for answers in turns)
+        read = [median(answers[rank]["bytes"] for answers in turns) / size for rank in range(2)]
+        speed = median(
+            min(a["examples"] / a["seconds"] for a in answers) / median(a["examples"] / a["seconds"] for a in plain)
+            for answers, plain in zip(turns, found[PLAIN], strict=True)
+        )
+        rows.append((name, f"{seconds:.2f}", f"{each:,.0f}", f"{speed:.2f}", f"{read[0]:.3f}", f"{read[1]:.3f}"))
+        if name == UNISONO:
+            targets = (
+                Target(f"{title}: bytes read by all workers over the data", sum(read), 1.02),
+                Target(f"{title}: slower worker over plain tf.data on its half", speed, 0.95, at_most=False),
+            )
+    heads = ("", "seconds an epoch", "examples/s a worker", "slower worker to plain", "read by 0", "read by 1")
+    return Section(f"Input: {title}", table(heads, rows), targets)
+
+
+def arrays(rows: int) -> Section:
+    """Returns what `fit` does with large arrays before its first step."""
+    print("input: arrays ...", file=sys.stderr, flush=True)
+    lines, found = [], {}
+    for name, kind in (("plain Keras, 1 process", "plain"), (UNISONO, "unisono")):
+        spec = {"backend": "tensorflow", "what": "arrays", "rows": rows, "kind": kind}
+        starts = team.workers("input_worker.py", spec, 2) if kind == "unisono" else team.plain("input_worker.py", spec)
+        with starts as running:
+            running.order(turn=0)
+            answers = running.answers(SECONDS)
+        seconds, more = (max(a[key] for a in answers) for key in ("first", "more"))
+        found[kind] = seconds, more
+        lines.append((name, f"{seconds:.2f}", f"{more / 1e6:,.0f}", f"{answers[0]['array'] / 1e6:,.0f}"))
+    late, more = found["unisono"][0] - found["plain"][0], found["unisono"][1]
+    targets = (
+        Target("arrays: first step later than in plain Keras", late, 2.0, unit="s"),
+        Target("arrays: memory that fit adds, over the array", more / answers[0]["array"], 0.25),
+    )
+    heads = ("", "first step done after (s)", "memory that fit adds (MB)", "array (MB)")
+    return Section("Input: fit on one large array, shuffled", table(heads, lines), targets)
+
+
+def step(folder: Path, number: int) -> Section:
+    """Returns the step time of the MLP from files over that from memory."""
+    print("input: MLP from TFRecord ...", file=sys.stderr, flush=True)
+    spec = {"what": "step", "folder": str(folder)}
+    names = {"from memory": "memory", "from TFRecord, by file": "records"}
+    found = rounds({name: ("unisono", {**spec, "form": form}) for name, form in names.items()}, number)
+    times = {name: [max(a["step"] for a in answers) for answers in turns] for name, turns in found.items()}
+    memory, files = times.values()
+    ratio = median(b / a for a, b in zip(memory, files, strict=True))
+    lines = [(name, f"{median(values) * 1e3:.2f}") for name, values in times.items()]
+    target = Target("MLP from TFRecord over the same from memory", ratio, 1.10)
+    return Section("Input: the MLP on tensorflow, 2 workers", table(("", "ms a step"), lines), (target,))
+
+
+def sections(quick: bool, folder: Path | None = None) -> Iterator[Section]:
+    """Yields the measurements as parts of the results.
+
+    Args:
+        quick: Whether a hundredth of the data is enough.
+        folder: Where the data is written, and removed from; None for the folder of temporary files.
+    """
+    size = input_data.SIZE // (100 if quick else 1)
+    number = 1 if quick else ROUNDS
+    with tempfile.TemporaryDirectory(dir=folder) as made:
+        where = Path(made)
+        written = {"text": input_data.write_text(where, size), "records": input_data.write_records(where, size)}
+        for title, (form, _) in READS.items():
+            yield reading(where, title, written[form], number)
+        input_data.write_examples(where)
+        yield step(where, 1 if quick else 5)
+    yield arrays(input_data.ARRAY_ROWS // (100 if quick else 1))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--folder", type=Path, help="where the data is written for the time of the measurement")
+    options = parser.parse_args()
+    for each in sections(options.quick, options.folder):
+        print(render(each), flush=True)
+
+
+if __name__ == "__main__":
+    main()
