@@ -19,7 +19,7 @@ import tensorflow as tf
 from unisono.data import batches, class_weights, shard, tensorflow_graph, tensorflow_shards
 from unisono.data.base import Agreement, Part, Source
 from unisono.data.report import Report
-from unisono.data.tensorflow_pipeline import Pipeline, Sharing
+from unisono.data.tensorflow_pipeline import Pipeline, Sharing, for_these_cores
 from unisono.data.whole import WholeSource
 from unisono.errors import ConfigurationError
 
@@ -124,7 +124,7 @@ class SlicedSource(WholeSource):
 
     def epoch(self) -> Iterator[Part]:
         """One full pass; see `Source.epoch`."""
-        dataset = self._dataset if self._pipeline is None else self._pipeline.next_epoch()
+        dataset = for_these_cores(self._dataset) if self._pipeline is None else self._pipeline.next_epoch()
         for element in dataset:
             yield self._part(self._examples.weighed(element))
 
@@ -186,7 +186,8 @@ class StreamSource(Source):
 
     def epoch(self) -> Iterator[Part]:
         """This worker's examples; see `Source.epoch`."""
-        dataset = self._pipeline.next_epoch() if isinstance(self._pipeline, Pipeline) else self._pipeline
+        pipeline = self._pipeline
+        dataset = pipeline.next_epoch() if isinstance(pipeline, Pipeline) else for_these_cores(pipeline)
         for element in dataset:
             yield from self._parts(self._examples.weighed(element))
 
