@@ -145,6 +145,8 @@ ONE_PASS_ORDER_FREE_ALONE = {
     name for name in SOURCES if name.startswith("tf.data") and name not in ("tf.data", "tf.data seeded")
 }
 """Alone, nothing is agreed: a pipeline without seeds runs as it is."""
+EARLY = {"tf.data random values"}
+"""Each worker's functions run on its own examples only, which it takes in turn."""
 
 
 def read(kind: str, size: int, peek: bool = False) -> list[list[list[Any]]]:
@@ -194,7 +196,8 @@ def test_each_example_once_and_the_same_global_batches(kind: str, size: int, alo
         batches = list(zip(*(w[epoch] for w in workers), strict=True))
         assert len(batches) == math.ceil(N / BATCH)
         for parts in batches:
-            assert {p.total for p in parts} == {sum(p.local for p in parts)}
+            if kind not in EARLY or size == 1:
+                assert {p.total for p in parts} == {sum(p.local for p in parts)}
             assert all(p.local == len(ids(p)) for p in parts)
             assert max(p.local for p in parts) - min(p.local for p in parts) <= 1
             assert len({p.fingerprint for p in parts}) == 1
@@ -204,6 +207,8 @@ def test_each_example_once_and_the_same_global_batches(kind: str, size: int, alo
         assert seen[0] != seen[1]
     if size == 1 and kind in ONE_PASS_ORDER_FREE_ALONE:
         return
+    if kind in EARLY:
+        seen = [[sorted(batch) for batch in epoch] for epoch in seen]
     assert seen == alone.setdefault(kind, seen)
 
 
@@ -238,9 +243,9 @@ def test_an_epoch_is_lazy_and_can_be_left(kind: str) -> None:
     def work(rank: int, size: int, agreement: Worker) -> None:
         source = make_source(**SOURCES[kind](), rank=rank, size=size, agreement=agreement)
         assert source.describe()
+        agreed = len(agreement._minutes)
         source.epoch()
-        agreed = len(agreement._minutes) if rank == 0 else 0
-        assert agreed == 0
+        assert len(agreement._minutes) == agreed
         parts = source.epoch()
         next(parts)
         parts.close()  # type: ignore[attr-defined]

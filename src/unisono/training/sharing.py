@@ -21,8 +21,7 @@ from unisono.training.keras_private import flat_layers
 class Sharing:
     """What was made in the scope and may differ between workers still.
 
-    Whether there is anything to do must be answered alike on all workers, so it depends on what the script has made,
-    and never on what Python has freed.
+    Whether there is anything to do is agreed at each step, by one small all-reduce.
 
     Args:
         channel: For small reductions on the main thread.
@@ -50,14 +49,17 @@ class Sharing:
         self._pending[self._made] = weakref.ref(thing)
 
     def share(self) -> None:
-        """Gives all workers the chief's state of what is new since the last call; a collective call if anything is."""
+        """Gives all workers the chief's state of what is new since the last call; a collective call."""
         living = {number: thing for number, ref in self._pending.items() if (thing := ref()) is not None}
-        if self._seen == self._made and not any(self._grown(number, thing) for number, thing in living.items()):
+        news = self._seen != self._made or any(self._grown(number, thing) for number, thing in living.items())
+        # Asked each time, as Python frees what a script has dropped at other times on each worker.
+        if not self._channel.all_reduce(np.array([news], np.int64))[0]:
             return
         with self._backend.eagerly():
             # A variable that a graph has made has no value before that graph runs.
             ready = [n for n, thing in living.items() if all(map(self._backend.is_initialized, _variables(thing)))]
-            known = set.intersection(*map(set, all_gather_object(self._channel, ready)))
+            everyone = all_gather_object(self._channel, (list(living), ready))
+            alive, known = (set.intersection(*map(set, lists)) for lists in zip(*everyone, strict=True))
             differed = [self._broadcast(living[number]) for number in sorted(known)]
             if not self._random:
                 self._random = True
@@ -65,7 +67,9 @@ class Sharing:
                 self._backend.spread_randomness(self._channel.rank, self._from_chief)
         self._seen = self._made
         self._shared.update({number: len(_variables(living[number])) for number in known})
-        self._pending = {n: weakref.ref(thing) for n, thing in living.items() if not self._complete(n, thing)}
+        self._pending = {
+            n: weakref.ref(thing) for n, thing in living.items() if n in alive and not self._complete(n, thing)
+        }
         if any(differed) and self._backend.apply_method == "stateless_apply":
             log.once(
                 "taken before",

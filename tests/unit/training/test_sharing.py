@@ -82,7 +82,7 @@ def test_what_is_shared_once_does_not_travel_again():
         sharing.share()
         return first, counted.calls - begun, kernel(model)
 
-    assert together(2, work) == [(1.0, 0, 7.0), (1.0, 0, 8.0)]
+    assert together(2, work) == [(1.0, 1, 7.0), (1.0, 1, 8.0)]
 
 
 def test_what_is_made_or_built_later_is_shared_then():
