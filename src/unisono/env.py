@@ -69,6 +69,13 @@ VARIABLES: dict[str, Variable] = {
             "Least severe level of log lines to show: debug, info, warning or error.",
         ),
         Variable(
+            "UNISONO_CHECK_DATA",
+            "flag",
+            "0",
+            "1 counts the examples of each epoch of fit and adds up a hash of each, over all workers: the line is the "
+            "same for any number of workers if each example was used once.",
+        ),
+        Variable(
             "TF_CONFIG",
             "text",
             None,
@@ -287,6 +294,22 @@ def read_number(name: str, environ: Mapping[str, str] | None = None) -> float:
             f"{name}={text!r} is not a number.",
             remedy=f"set {name} to a number, for example {VARIABLES[name].default}.",
         ) from None
+
+
+def read_flag(name: str, environ: Mapping[str, str] | None = None) -> bool:
+    """Returns whether a variable is set to 1.
+
+    Args:
+        name: A flag of `VARIABLES`.
+        environ: Where to look; this process's environment if None.
+
+    Raises:
+        ConfigurationError: If it is neither 0 nor 1.
+    """
+    text = read(name, environ)
+    if text not in ("0", "1"):
+        raise ConfigurationError(f"{name}={text!r} is neither 0 nor 1.", remedy=f"set {name}=1 or unset it.")
+    return text == "1"
 
 
 def snapshot() -> dict[str, str]:

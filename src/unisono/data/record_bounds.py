@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from unisono.errors import ConfigurationError
+from unisono.errors import DataError
 
 Read = Callable[[int, int], bytes]
 """Returns up to so many bytes of a file from a position on; fewer only at its end."""
@@ -67,10 +67,10 @@ def count_records(read: Read, start: int, stop: int, name: str) -> int:
         read: Reads the file.
         start: Where a record begins.
         stop: Where one begins, or the end of the file.
-        name: Of the file, for messages.
+        name: What messages begin with, e.g. the name of the file.
 
     Raises:
-        ConfigurationError: If a record does not end where the next should begin.
+        DataError: If a record does not end where the next should begin.
     """
     count, at = 0, start
     unpack = struct.Struct("<Q").unpack
@@ -81,9 +81,9 @@ def count_records(read: Read, start: int, stop: int, name: str) -> int:
         at += unpack(header)[0] + _FRAME
         count += 1
     if at != stop:
-        raise ConfigurationError(
-            f"{name}: TFRecord {count - 1:,} after byte {start:,} ends at byte {at:,}, where the data ends at "
-            f"{stop:,}: the file is truncated or damaged.",
+        raise DataError(
+            f"{name}, record {count:,} after byte {start:,}: it ends at byte {at:,}, the data at byte {stop:,}; the "
+            "file is truncated or damaged.",
             remedy="write the file again.",
         )
     return count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import mmap
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -46,7 +47,7 @@ def own_range(
         rank: This worker.
         size: Number of workers.
     """
-    bounds = _text_bounds if reader == _TEXT else _record_bounds
+    bounds = _text_bounds if reader == _TEXT else functools.partial(_record_bounds, rank)
     owned = [(names[p.file], bounds(names[p.file], p, sizes[p.file])) for p in pieces.ranges(sizes, rank, size)]
     owned = [(name, row) for name, row in owned if row is not None]
     name = tf.constant([name for name, _ in owned], tf.string)
@@ -73,11 +74,11 @@ def _text_bounds(name: str, piece: pieces.Piece, size: int) -> tuple[int, int, i
     return (start, stop, int(unended)) if start < stop else None
 
 
-def _record_bounds(name: str, piece: pieces.Piece, size: int) -> tuple[int, int, int] | None:
+def _record_bounds(rank: int, name: str, piece: pieces.Piece, size: int) -> tuple[int, int, int] | None:
     """Returns the first byte and the number of records, in a row as long as that of a text."""
     with _mapped(name) as read:
         start, stop = (record_bounds.next_record(read, at, size) for at in (piece.start, piece.stop))
-        count = record_bounds.count_records(read, start, stop, name)
+        count = record_bounds.count_records(read, start, stop, f"Worker {rank} cannot read its data: {name}")
     return (start, count, 0) if count else None
 
 

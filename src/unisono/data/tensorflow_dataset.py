@@ -19,6 +19,7 @@ import tensorflow as tf
 from unisono.data import batches, class_weights, shard, tensorflow_graph, tensorflow_shards
 from unisono.data.base import Agreement, Part, Source
 from unisono.data.report import Report
+from unisono.data.tensorflow_faults import watched
 from unisono.data.tensorflow_pipeline import Pipeline, Sharing, for_these_cores
 from unisono.data.whole import WholeSource
 from unisono.errors import ConfigurationError
@@ -55,7 +56,7 @@ def tensorflow_source(
         pipeline = Pipeline(dataset, graph, agreement, sharing.rewrite, sharing.stream, f".worker-{rank}-of-{size}")
     if sharing.apart:
         return StreamSource(examples, pipeline or dataset, sharing, rank, size)
-    return SlicedSource(examples, dataset, pipeline, sharing.report, rank, size)
+    return SlicedSource(examples, dataset, pipeline, sharing, rank, size)
 
 
 class _Examples:
@@ -97,7 +98,7 @@ class SlicedSource(WholeSource):
         examples: The data set.
         dataset: The data set itself.
         pipeline: The data set with agreed random choices; None for one worker.
-        report: How workers share it.
+        sharing: How workers share it; None for one worker.
         rank: This worker.
         size: Number of workers.
     """
@@ -107,7 +108,7 @@ class SlicedSource(WholeSource):
         examples: _Examples,
         dataset: Any,
         pipeline: Pipeline | None,
-        report: Report | None,
+        sharing: Sharing | None,
         rank: int,
         size: int,
     ) -> None:
@@ -115,7 +116,8 @@ class SlicedSource(WholeSource):
         self._examples = examples
         self._dataset = dataset
         self._pipeline = pipeline
-        self._report = report
+        self._report = None if sharing is None else sharing.report
+        self._find = None if sharing is None else sharing.find
 
     @property
     def num_batches(self) -> int | None:  # type: ignore[override]
@@ -125,7 +127,7 @@ class SlicedSource(WholeSource):
     def epoch(self) -> Iterator[Part]:
         """One full pass; see `Source.epoch`."""
         dataset = for_these_cores(self._dataset) if self._pipeline is None else self._pipeline.next_epoch()
-        for element in dataset:
+        for element in watched(dataset, self._rank, self._find):
             yield self._part(self._examples.weighed(element))
 
     def _mark(self, data: tuple[Any, ...]) -> int:
@@ -173,6 +175,7 @@ class StreamSource(Source):
         self._pipeline = pipeline
         self._whole = sharing.whole
         self._in_step = sharing.in_step
+        self._find = sharing.find
         self._report = sharing.report
         self._rank = rank
         self._size = size
@@ -188,7 +191,7 @@ class StreamSource(Source):
         """This worker's examples; see `Source.epoch`."""
         pipeline = self._pipeline
         dataset = pipeline.next_epoch() if isinstance(pipeline, Pipeline) else for_these_cores(pipeline)
-        for element in dataset:
+        for element in watched(dataset, self._rank, self._find):
             yield from self._parts(self._examples.weighed(element))
 
     def _parts(self, element: Any) -> Iterator[Part]:

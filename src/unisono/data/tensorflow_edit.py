@@ -178,6 +178,16 @@ def functions_last(graph: Any, batches: Batching, part: Segment) -> str:
     return settled
 
 
+def one_by_one(graph: Any, result: str) -> None:
+    """Has a pipeline yield its records once and in order, each in a batch of its own where that is possible."""
+    batches = batching(graph, result)
+    if batches is not None and shrinks(batches):
+        shrink(graph, batches, 1)
+    for node in graph.node:
+        if node.op in _SHUFFLES or node.op == "RepeatDataset":
+            node.input[1] = add_constant(graph, 1)
+
+
 def resolve_hints(graph: Any, rank: int, size: int) -> int:
     """Replaces `shard(SHARD_HINT, ...)` by the shard of one worker.
 

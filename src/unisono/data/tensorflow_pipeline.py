@@ -26,6 +26,7 @@ from unisono import log
 from unisono.data import tensorflow_edit, tensorflow_seeds
 from unisono.data.base import Agreement
 from unisono.data.report import Report
+from unisono.data.tensorflow_faults import Find
 from unisono.data.tensorflow_graph import PipelineGraph
 from unisono.errors import DivergenceError
 
@@ -62,6 +63,7 @@ class Sharing:
         agreed: Whether random choices in it must be the same on all workers.
         stream: See `Pipeline`.
         in_step: Whether there are as many steps as global batches.
+        find: Says which file and record cannot be read; None for pipelines that read no files.
     """
 
     report: Report
@@ -71,6 +73,7 @@ class Sharing:
     agreed: bool = True
     stream: int = 0
     in_step: bool = False
+    find: Find | None = None
 
 
 class Pipeline:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
 
 from unisono import log
-from unisono.data import pieces, shard, tensorflow_cut, tensorflow_edit
+from unisono.data import pieces, shard, tensorflow_cut, tensorflow_edit, tensorflow_faults
 from unisono.data.base import Agreement
 from unisono.data.policy import AutoShardPolicy, Decision, Way, decide
 from unisono.data.report import Report, Share, count
@@ -59,7 +59,8 @@ def share(
     decision = decide(policy, number, size, order=found.order, in_order=in_order)
     kind = _kind(found.stages, number)
     if graph is None or decision.way is Way.SLICES:
-        return early.sharing(kind, decision)
+        sharing = early.sharing(kind, decision)
+        return replace(sharing, find=_finder(graph, found, files)) if found.stages else sharing
     if decision.way is Way.FILES:
         return _by_file(graph, found, files, paired, _Job(kind, decision, rank, size))
     if number is not None and number < size and policy is AutoShardPolicy.AUTO:
@@ -156,6 +157,7 @@ def _by_file(graph: PipelineGraph, found: Layout, files: list[Files | None], pai
         whole=not shrinks(batches),
         rewrite=rewrite,
         stream=job.rank + 1,
+        find=tensorflow_faults.finder(graph, found, mine),
     )
 
 
@@ -215,7 +217,14 @@ def _by_record(graph: PipelineGraph, found: Layout, files: list[Files | None], j
         whole=not shrinks(batches),
         rewrite=rewrite,
         stream=job.rank + 1 if every else 0,
+        find=_finder(graph, found, files),
     )
+
+
+def _finder(graph: PipelineGraph | None, found: Layout, files: Sequence[Files | None]) -> tensorflow_faults.Find | None:
+    if graph is None:
+        return None
+    return tensorflow_faults.finder(graph, found, [None if listed is None else listed.names for listed in files])
 
 
 def _can_be_cut(graph: PipelineGraph, stage: Stage, listed: Files | None) -> list[int] | None:

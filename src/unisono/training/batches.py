@@ -12,6 +12,7 @@ from typing import Any
 
 from unisono.data.base import Part, Source
 from unisono.training.agreement import Statement, StepAgreement, Verdict
+from unisono.training.census import Census
 from unisono.training.keras_private import DataAdapter
 from unisono.training.rider import Rider, Ticket
 
@@ -63,6 +64,8 @@ class Feed(DataAdapter):  # type: ignore[misc]
         self._step = 0
         self.rider: Rider | None = None
         """Takes statements along with exchanges of gradients; None where each step is agreed on by itself."""
+        self.census: Census | None = None
+        """Counts examples; None where nobody has asked for it."""
 
     def __iter__(self) -> Iterator[LocalBatch]:
         parts = self._source.epoch()
@@ -73,6 +76,8 @@ class Feed(DataAdapter):  # type: ignore[misc]
             verdict = self._agreement.step(statement)
             while not (verdict.over or verdict.stop):
                 batch = LocalBatch.of(self._data(statement.part), verdict)
+                if self.census is not None:
+                    self.census.add(statement.part)
                 if self.rider is None or self._agreement.alone:
                     yield batch
                     statement = self._statement(next(parts, None))
@@ -83,6 +88,8 @@ class Feed(DataAdapter):  # type: ignore[misc]
                 verdict = self._next(statement, ticket)
             if verdict.stop:
                 self._stopped()
+            if self.census is not None:
+                self.census.close_epoch()
         finally:
             if ticket is not None and self.rider is not None:
                 self.rider.drop(ticket)

@@ -13,6 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from unisono import env
 from unisono.backends.base import is_stock_train_step
 from unisono.data.arrays import validation_split
 from unisono.data.base import Source
@@ -20,6 +21,7 @@ from unisono.data.select import make_source
 from unisono.training import callbacks as roles
 from unisono.training.adopt import Adoption
 from unisono.training.batches import Feed
+from unisono.training.census import Census
 from unisono.training.hooks import method
 from unisono.training.keras_private import flat_layers, initial_epoch, set_initial_epoch
 
@@ -81,6 +83,8 @@ class Loops:
             if is_stock_train_step(model):
                 # A step of the user's own may ask to stop, which must hold before the next.
                 feed.rider = adoption.rider
+            if env.read_flag("UNISONO_CHECK_DATA"):
+                feed.census = Census(adoption.runtime.agreement)
             with self._quiet(mine):
                 return method(model, "fit")(x=feed, verbose=verbose, shuffle=False, **call)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -100,8 +101,14 @@ def r05_uneven_files(strategy: Any, world: World) -> dict[str, Any]:
     def repeated() -> dict[str, Any]:
         return {"x": lines(names).repeat().batch(10), "steps_per_epoch": 4, "epochs": 3}
 
-    return _fits(
-        strategy,
+    told: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("unisono")
+    if not world.plain:
+        logger.addHandler(handler)
+        os.environ["UNISONO_CHECK_DATA"] = "1"
+    fits: dict[str, Callable[[], dict[str, Any]]] = (
         {
             "files": lambda: {"x": _with_policy(lines(names).batch(10), "FILE")},
             "auto": lambda: {"x": lines(names).shuffle(50).batch(10)},
@@ -117,8 +124,14 @@ def r05_uneven_files(strategy: Any, world: World) -> dict[str, Any]:
                 "validation_data": _with_policy(lines(names[1:]).batch(5), "AUTO"),
             },
             "repeated": repeated,
-        },
+        }
     )  # fmt: skip
+    try:
+        found = _fits(strategy, fits)
+    finally:
+        logger.removeHandler(handler)
+        os.environ.pop("UNISONO_CHECK_DATA", None)
+    return {**found, "told": [line for line in told if line.startswith("data of this epoch")]}
 
 
 def r07_policy_off(strategy: Any, world: World) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from minutes import Worker, in_turn
 from unisono.data.policy import Way
 from unisono.data.select import make_source
-from unisono.errors import ConfigurationError, DivergenceError
+from unisono.errors import ConfigurationError, DataError, DivergenceError
 
 Policy = tf.data.experimental.AutoShardPolicy
 Pipeline = Callable[[], tf.data.Dataset]
@@ -284,6 +284,52 @@ def test_other_files_on_one_worker(tmp_path: Path) -> None:
     made = iter([names, [*names[:2], str(tmp_path / "other.txt")]])
     with pytest.raises(DivergenceError, match=r"other\.txt.*only there.*part-002"):
         read(lambda: tf.data.TextLineDataset(next(made)).batch(2))
+
+
+@pytest.mark.parametrize("policy", ["FILE", "DATA"])
+@pytest.mark.parametrize("wrong", ["text", "truncated", "checksum", "vanished", "columns"])
+def test_bad_input_is_named_with_worker_file_and_record(tmp_path: Path, wrong: str, policy: str) -> None:
+    def build(rank: int) -> tf.data.Dataset:
+        if wrong in ("truncated", "checksum"):
+            names = write_records(tmp_path, [6, 6])
+            raw = Path(names[1]).read_bytes()
+            Path(names[1]).write_bytes(raw[:-3] if wrong == "truncated" else raw[:13] + b"?" + raw[14:])
+            return tf.data.TFRecordDataset(names)
+        names = write_lines(tmp_path, [6, 6])
+        if wrong == "columns":
+            Path(names[1]).write_text("1\n2\n3,4\n5\n")
+            return tf.data.Dataset.from_tensor_slices(names).interleave(
+                lambda name: tf.data.experimental.CsvDataset(name, [tf.int64])
+            )
+        if wrong == "text":
+            Path(names[1]).write_text("1\n2\nthree\n4\n")
+        return numbers(tf.data.TextLineDataset(names))
+
+    def work(rank: int, size: int, agreement: Worker) -> str | None:
+        dataset = with_policy(build(rank).shuffle(4).batch(4), Policy[policy])
+        if wrong == "vanished" and rank == 1:
+            return None
+        source = make_source(dataset, rank=rank, size=size, agreement=agreement)
+        epoch = source.epoch()
+        try:
+            next(epoch)
+            if wrong == "vanished" and rank == 1:
+                (tmp_path / "part-001.txt").unlink()
+                list(source.epoch())
+            list(epoch)
+        except DataError as error:
+            return str(error)
+        return None
+
+    told = [each for each in in_turn(2, work, strict=False) if each is not None]
+    assert told, "nobody noticed"
+    place = {"text": "record 3", "truncated": "record", "checksum": "record 1", "columns": "record 3", "vanished": ""}
+    for each in told:
+        assert (
+            ("part-00" if wrong == "vanished" else "part-001") in each
+            and place[wrong] in each
+            and each.startswith("Worker ")
+        ), each
 
 
 def test_caches_in_files_do_not_meet(tmp_path: Path) -> None:
