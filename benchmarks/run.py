@@ -1,6 +1,6 @@
 """Runs all measurements and writes results.md, what falls short first, and the table of the README.
 
-python benchmarks/run.py            about half an hour on two quiet cores
+python benchmarks/run.py            about three quarters of an hour on two quiet cores
 python benchmarks/run.py --quick    a few steps of everything, printed and not kept
 """
 
@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import allreduce
+import input as reading
 import memory
 import startup
 import step
@@ -163,6 +164,7 @@ def main() -> None:
         *tried("All-reduce", lambda: [all_reduce(options.quick)]),
         *tried("Memory", lambda: [memory.section(options.quick)]),
         *tried("Start", lambda: [startup.section(options.quick)]),
+        *tried("Input", lambda: list(reading.sections(options.quick))),
     ]
     text = document(sections, about)
     print(text)
