@@ -41,7 +41,8 @@ test: set-up
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy
-	$(PY) -m pytest $(PYTEST_ARGS)
+	$(PY) -m pytest -n 2 --dist loadfile tests/unit tests/architecture $(PYTEST_ARGS)
+	$(PY) -m pytest tests/contract tests/multiprocess $(PYTEST_ARGS)
 
 test-oldest: set-up-oldest
 	.venv-oldest/bin/python -m pytest tests/multiprocess/test_exact.py -k 'tensorflow-2 or jax-2' $(PYTEST_ARGS)

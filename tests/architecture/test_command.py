@@ -69,6 +69,9 @@ def test_the_strategy_has_these_members() -> None:
     assert members == {
         "cluster_resolver",
         "communication_options",
+        "describe_data",
+        "distribute_datasets_from_function",
+        "experimental_distribute_dataset",
         "experimental_local_results",
         "gather",
         "is_chief",
