@@ -138,6 +138,7 @@ SOURCES: dict[str, Callable[[], dict[str, Any]]] = {
     },
     "torch streamed": lambda: {"x": torch.utils.data.DataLoader(Streamed(), batch_size=BATCH)},
     "grain map": lambda: {"x": grain.MapDataset.source(Rows()).shuffle(seed=3).batch(BATCH)},
+    "grain map, read": lambda: {"x": grain.MapDataset.source(Rows()).shuffle(seed=3).batch(BATCH).to_iter_dataset()},
     "grain iter": lambda: {"x": grain.MapDataset.source(Rows()).to_iter_dataset().batch(BATCH)},
     "grain loader": lambda: {"x": grain_loader()},
 }

@@ -116,9 +116,9 @@ def make_source(
 
         return torch_source(x, rank=rank, size=size, agreement=agreement)
     if kind == "Grain data set":
-        from unisono.data.grain_dataset import GrainSource
+        from unisono.data.grain_dataset import grain_source
 
-        return GrainSource(x, rank=rank, size=size)
+        return grain_source(x, rank=rank, size=size)
     return GeneratorSource(x, rank=rank, size=size, agreement=agreement)
 
 

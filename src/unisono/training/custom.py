@@ -88,7 +88,7 @@ class CustomLoops:
         backend, scope = self._backend, self.scope
         with _lock:
             _watch()
-        self._sharing.share()
+        self._sharing.share(inside=backend.is_traced())
         self._rows = backend.rows(keras.tree.flatten((args, kwargs)))
         presence = self._rows.presence
         token = _running.set(self)
@@ -190,7 +190,7 @@ class CustomLoops:
                     "workers itself: they would be summed twice.",
                     remedy="give the optimizer the gradients of this worker.",
                 )
-            self._sharing.share()
+            self._sharing.share(inside=self.scope.active or self._backend.is_traced())
             if self.scope.active and self._backend.is_traced():
                 # What a compiled function inside the step has made has its first value now.
                 with self._backend.eagerly():

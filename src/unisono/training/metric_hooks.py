@@ -69,7 +69,9 @@ def hook(metric: Any, loops: Loops) -> Hooks:
             return original(*args, **kwargs)
         reduced = reduce_variables(variables, loops)
         with keras.StatelessScope(state_mapping=list(zip(variables, reduced, strict=True))):
-            return original(*args, **kwargs)
+            found = original(*args, **kwargs)
+            # A metric may return its variable, which is what it is here in this scope only.
+            return found.value if isinstance(found, keras.Variable) else found
 
     hooks.set("update_state", loops.as_written(update_state))
     hooks.set("result", loops.as_written(result))

@@ -21,7 +21,7 @@ from unisono.training.keras_private import flat_layers
 class Sharing:
     """What was made in the scope and may differ between workers still.
 
-    Whether there is anything to do is agreed at each step, by one small all-reduce.
+    Whether there is anything to do is agreed at the begin of each step, by one small all-reduce.
 
     Args:
         channel: For small reductions on the main thread.
@@ -48,12 +48,17 @@ class Sharing:
         self._made += 1
         self._pending[self._made] = weakref.ref(thing)
 
-    def share(self) -> None:
-        """Gives all workers the chief's state of what is new since the last call; a collective call."""
+    def share(self, *, inside: bool = False) -> None:
+        """Gives all workers the chief's state of what is new since the last call; a collective call.
+
+        Args:
+            inside: Whether a step is being traced or going on. Then only some workers may come here, those that trace
+                it, so nobody is asked: what is new is what the script has made, alike on all.
+        """
         living = {number: thing for number, ref in self._pending.items() if (thing := ref()) is not None}
         news = self._seen != self._made or any(self._grown(number, thing) for number, thing in living.items())
         # Asked each time, as Python frees what a script has dropped at other times on each worker.
-        if not self._channel.all_reduce(np.array([news], np.int64))[0]:
+        if not (news if inside else self._channel.all_reduce(np.array([news], np.int64))[0]):
             return
         with self._backend.eagerly():
             # A variable that a graph has made has no value before that graph runs.

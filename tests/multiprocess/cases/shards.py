@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,22 +40,15 @@ class Which(Seen):
 
 
 def folder_of_lines(world: World, counts: list[int]) -> Path:
-    """Returns a folder with one text file for each count; the chief writes it, the others wait for it."""
-    folder = world.shared / f"lines-{len(counts)}"
-    if world.rank == 0:
-        unfinished = world.shared / f"unfinished-{len(counts)}"
-        unfinished.mkdir()
+    """Returns a folder with one text file for each count."""
+
+    def write(folder: Path) -> None:
         number = 0
         for i, count in enumerate(counts):
-            (unfinished / f"part-{i}.txt").write_text("".join(f"{number + j}\n" for j in range(count)))
+            (folder / f"part-{i}.txt").write_text("".join(f"{number + j}\n" for j in range(count)))
             number += count
-        os.rename(unfinished, folder)
-    deadline = time.monotonic() + 30
-    while not folder.exists():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"the chief did not write {folder}")
-        time.sleep(0.01)
-    return folder
+
+    return world.written_once(f"lines-{len(counts)}", write)
 
 
 def _line(line: Any) -> tuple[Any, Any]:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+WRITE_SECONDS = 90.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +36,26 @@ class World:
     early: Any
     arguments: dict[str, Any]
     problems: list[str] = dataclasses.field(default_factory=list)
+
+    def written_once(self, name: str, write: Callable[[Path], None]) -> Path:
+        """Returns a folder that the chief fills and the others wait for.
+
+        Args:
+            name: Of the folder.
+            write: Fills an empty folder.
+        """
+        folder = self.shared / name
+        if self.rank == 0:
+            unfinished = self.shared / f"unfinished-{name}"
+            unfinished.mkdir()
+            write(unfinished)
+            os.rename(unfinished, folder)
+        deadline = time.monotonic() + WRITE_SECONDS
+        while not folder.exists():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the chief did not write {folder}")
+            time.sleep(0.01)
+        return folder
 
     @property
     def plain(self) -> bool:

@@ -60,6 +60,17 @@ def write_lines(folder: Path, counts: list[int], end: str = "\n") -> list[str]:
     return names
 
 
+def write_columns(folder: Path, counts: list[int]) -> list[str]:
+    """Writes lines of two columns; returns the names of the files."""
+    names, number = [], 0
+    for i, count in enumerate(counts):
+        path = folder / f"part-{i:03}.tsv"
+        path.write_text("".join(f"{number + j}\t0\n" for j in range(count)))
+        number += count
+        names.append(str(path))
+    return names
+
+
 def write_records(folder: Path, counts: list[int], width: int = 5) -> list[str]:
     names, number = [], 0
     for i, count in enumerate(counts):
@@ -117,7 +128,7 @@ def test_files_are_shared_by_size(tmp_path: Path) -> None:
 # R06 and its kin: every example once, whatever the pipeline.
 
 
-def pipelines(text: list[str], records: list[str]) -> dict[str, Pipeline]:
+def pipelines(text: list[str], records: list[str], columns: list[str]) -> dict[str, Pipeline]:
     data = tf.data
     return {
         "text": lambda: numbers(data.TextLineDataset(text)).batch(6),
@@ -135,18 +146,39 @@ def pipelines(text: list[str], records: list[str]) -> dict[str, Pipeline]:
         "concatenated": lambda: numbers(
             data.TextLineDataset(text[:2]).concatenate(data.TextLineDataset(text[2:]))
         ).batch(6),
-        "fixed": lambda: numbers(data.TextLineDataset(text)).batch(6).map(lambda b: b + 0),
+        "function of batches": lambda: numbers(data.TextLineDataset(text)).batch(6).map(lambda b: b + 0),
+        "csv": lambda: data.experimental.make_csv_dataset(
+            columns,
+            6,
+            column_names=["n", "m"],
+            column_defaults=[tf.int64, tf.int64],
+            header=False,
+            num_epochs=1,
+            field_delim="\t",
+            ignore_errors=False,
+            num_rows_for_inference=None,
+        ).map(lambda row: row["n"]),
+        "ragged": lambda: (
+            numbers(data.TextLineDataset(text))
+            .map(lambda n: tf.fill([n % 3 + 1], n))
+            .ragged_batch(6)
+            .map(lambda rows: rows[:, :1].to_tensor()[:, 0])
+        ),
+        "sampled": lambda: numbers(
+            data.Dataset.sample_from_datasets([data.TextLineDataset(text[:2]), data.TextLineDataset(text[2:])], seed=3)
+        ).batch(6),
     }
 
 
-PIPELINES = list(pipelines([], []))
+PIPELINES = list(pipelines([], [], []))
 
 
 @pytest.mark.parametrize(("policy", "size"), [("FILE", 2), ("DATA", 3)])
 @pytest.mark.parametrize("name", PIPELINES)
 def test_each_example_once(tmp_path: Path, name: str, size: int, policy: str) -> None:
     counts = [7, 0, 11, 5]
-    made = pipelines(write_lines(tmp_path, counts), write_records(tmp_path, counts))[name]
+    written = [write(tmp_path, counts) for write in (write_lines, write_records, write_columns)]
+    made = pipelines(*written)[name]
     workers, sources = read(lambda: with_policy(made(), Policy[policy]), size, epochs=2)
     assert everything(workers) == Counter(dict.fromkeys(range(23), 2)), sources[0].describe()
     assert sources[0].report().way is {"FILE": Way.FILES, "DATA": Way.RECORDS}[policy]
