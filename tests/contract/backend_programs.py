@@ -58,6 +58,10 @@ class Job:
     def report(self, step: int, phase: str) -> None:
         pass
 
+    @property
+    def closed(self) -> bool:
+        return self.failed is not None
+
     def fail(self, error: BaseException) -> None:
         self.failed = error
         known = isinstance(error, UnisonoError)

@@ -124,8 +124,8 @@ class CustomLoops:
 
     @property
     def reads_locally(self) -> bool:
-        """Whether metrics tell the state of this worker only, because something else will make it global."""
-        return self.scope.active or any(adoption.in_loop for adoption in self._adoptions())
+        """Whether metrics tell this worker's state only: something else will make it global, or the job is over."""
+        return self._runtime.closed or self.scope.active or any(adoption.in_loop for adoption in self._adoptions())
 
     def total(self, tensors: Sequence[Any]) -> list[Any]:
         """Sums tensors over all workers; a collective call, eagerly or inside compiled code.

@@ -77,6 +77,7 @@ class Trainer:
         """Adopts each model that is made or compiled inside, and each optimizer and metric that is made."""
         new = keras.Model.__dict__["__new__"]
         compile_ = keras.Model.compile
+        compiling = False
 
         def made(cls: type, *args: Any, **kwargs: Any) -> Any:
             model = new.__func__(cls, *args, **kwargs)
@@ -85,18 +86,28 @@ class Trainer:
 
         @functools.wraps(compile_)
         def compiled(model: Any, *args: Any, **kwargs: Any) -> None:
+            nonlocal compiling
             inside = adopted(model) is not None
             adoption = self.adopt(model)
-            compile_(model, *args, **kwargs)
+            before, compiling = compiling, True
+            try:
+                compile_(model, *args, **kwargs)
+            finally:
+                compiling = before
             self.loops.add_optimizers(state.optimizers(model))
             if not inside:
                 adoption.compiled()
+
+        def metric(each: Any) -> None:
+            # What `compile` makes for itself is read by the model's own loops.
+            if not compiling:
+                self.loops.add_metric(each)
 
         with (
             set_over(keras.Model, "__new__", staticmethod(made)),
             set_over(owner(keras.Model, "compile"), "compile", compiled),
             _each_made(keras.optimizers.Optimizer, lambda each: self.loops.add_optimizers([each])),
-            _each_made(keras.Metric, self.loops.add_metric),
+            _each_made(keras.Metric, metric),
         ):
             yield
 

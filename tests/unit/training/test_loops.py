@@ -34,6 +34,10 @@ class Job:
     def report(self, step: int, phase: str) -> None:
         pass
 
+    @property
+    def closed(self) -> bool:
+        return self.failed is not None
+
     def fail(self, error: BaseException) -> None:
         self.failed = error
         known = error if isinstance(error, UnisonoError) else WorkerFailedError(repr(error), rank=self.rank)
