@@ -17,6 +17,9 @@ PY := .venv/bin/python
 PYTEST_ARGS ?=
 KERAS_BACKEND ?= tensorflow
 
+# Tests of contracts that keep one core busy; these, and others of that kind, run two files at a time.
+ONE_CORE := $(addprefix tests/contract/,test_resolvers.py test_sources.py test_sources_by_backend.py)
+
 CPU_BUILD_tensorflow := tensorflow-cpu
 CPU_BUILD_jax := jax
 CPU_BUILD_torch := torch==2.13.0
@@ -41,8 +44,8 @@ test: set-up
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy
-	$(PY) -m pytest -n 2 --dist loadfile tests/unit tests/architecture $(PYTEST_ARGS)
-	$(PY) -m pytest tests/contract tests/multiprocess $(PYTEST_ARGS)
+	$(PY) -m pytest -n 2 --dist loadfile tests/unit tests/architecture $(ONE_CORE) $(PYTEST_ARGS)
+	$(PY) -m pytest tests/contract tests/multiprocess $(ONE_CORE:%=--deselect %) $(PYTEST_ARGS)
 
 test-oldest: set-up-oldest
 	.venv-oldest/bin/python -m pytest tests/multiprocess/test_exact.py -k 'tensorflow-2 or jax-2' $(PYTEST_ARGS)
