@@ -8,7 +8,7 @@ from typing import Any
 
 from unisono.data.base import Part, Source
 from unisono.data.policy import Way
-from unisono.data.report import Report, Share
+from unisono.data.report import Report, unknown_shares
 from unisono.errors import ConfigurationError
 
 
@@ -93,8 +93,7 @@ class OwnSource(Source):
 
     def report(self) -> Report:
         """Returns how the workers share the data."""
-        shares = [Share(worker, None, None, None) for worker in range(self._size)]
-        return Report("data of each worker's own", Way.ALL, "the script shares it out", shares)
+        return Report("data of each worker's own", Way.ALL, "the script shares it out", unknown_shares(self._size))
 
     def describe(self) -> str:
         """Returns one line for the log."""

@@ -8,7 +8,7 @@ SLICES     everything, in one agreed order; a slice of each global batch
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from unisono.data import batches, blocks, class_weights, shard
@@ -17,7 +17,7 @@ from unisono.data.file_dataset import FileDataset
 from unisono.data.file_list import agree
 from unisono.data.pieces import Piece, whole_files
 from unisono.data.policy import Decision, Way, decide
-from unisono.data.report import Report, Share, count
+from unisono.data.report import Report, Share, count, ordinal, total
 from unisono.data.stages import Lap, Shuffle, closing
 from unisono.errors import ConfigurationError
 
@@ -187,8 +187,8 @@ class FileSource(Source):
         return Share(
             worker,
             files=len({index for index, _ in parts}),
-            bytes=_sum(size for size, _ in measures),
-            examples=_sum(rows for _, rows in measures),
+            bytes=total(size for size, _ in measures),
+            examples=total(rows for _, rows in measures),
         )
 
     def report(self) -> Report:
@@ -196,21 +196,9 @@ class FileSource(Source):
         kind = count(len(self._dataset.listed), self._dataset.reader.noun)
         reason = self._decision.reason
         if self._uncuttable:
-            reason += f"; {self._uncuttable}, so each worker reads all and keeps every {_ordinal(self._size)} row"
+            reason += f"; {self._uncuttable}, so each worker reads all and keeps every {ordinal(self._size)} row"
         return Report(kind, self._decision.way, reason, self.shares())
 
     def describe(self) -> str:
         """Returns one line for the log."""
         return self.report().line()
-
-
-def _ordinal(number: int) -> str:
-    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th") if number // 10 % 10 != 1 else "th"
-    return f"{number}{ending}"
-
-
-def _sum(amounts: Iterable[int | None]) -> int | None:
-    """Returns the sum; None if a part of it is not known."""
-    told = list(amounts)
-    known = [amount for amount in told if amount is not None]
-    return sum(known) if len(known) == len(told) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from unisono.data import pieces
@@ -72,6 +72,24 @@ class Report:
                 found = pieces.uneven(amounts) if len(amounts) > 1 else None
                 return f"; worker {found[0]} gets {found[1]:.2g} times the average, others wait for it" if found else ""
         return ""
+
+
+def unknown_shares(workers: int) -> list[Share]:
+    """Returns a share for each worker of which nothing is known beforehand."""
+    return [Share(worker, None, None, None) for worker in range(workers)]
+
+
+def total(amounts: Iterable[int | None]) -> int | None:
+    """Returns the sum; None if a part of it is not known."""
+    told = list(amounts)
+    known = [amount for amount in told if amount is not None]
+    return sum(known) if len(known) == len(told) else None
+
+
+def ordinal(number: int) -> str:
+    """Returns e.g. "2nd", "21st"."""
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th") if number // 10 % 10 != 1 else "th"
+    return f"{number}{ending}"
 
 
 def count(number: int, thing: str) -> str:

@@ -11,20 +11,12 @@ from typing import Any
 import numpy as np
 
 from unisono.data.tensorflow_graph import add_constant, constant, value_of
-from unisono.data.tensorflow_stages import inputs, is_batch, source_of
+from unisono.data.tensorflow_stages import NEUTRAL, SHUFFLES, inputs, is_batch, source_of
 
-_SHUFFLES = {
-    "ShuffleAndRepeatDataset",
-    "ShuffleAndRepeatDatasetV2",
-    "ShuffleDataset",
-    "ShuffleDatasetV2",
-    "ShuffleDatasetV3",
-}
-_MOVERS = _SHUFFLES | {"RepeatDataset", "SkipDataset", "TakeDataset"}
+_MOVERS = SHUFFLES | {"RepeatDataset", "SkipDataset", "TakeDataset"}
 """Ops that choose and order examples without looking at them."""
 _FUNCTIONS = {"MapDataset", "ParallelMapDataset", "ParallelMapDatasetV2"}
 """Ops that turn each example into one other."""
-_NEUTRAL = {"ModelDataset", "OptionsDataset", "PrefetchDataset"}
 _SIZED = {"BatchDataset", "BatchDatasetV2", "PaddedBatchDataset", "PaddedBatchDatasetV2", "ParallelBatchDataset"}
 _DROPS = {"BatchDatasetV2": 2, "PaddedBatchDatasetV2": -1, "ParallelBatchDataset": 3}
 """Position of `drop_remainder` among the inputs."""
@@ -61,7 +53,7 @@ def batching(graph: Any, result: str) -> Batching | None:
         functions |= node.op in _FUNCTIONS
         moved |= node.op in _MOVERS or node.op.startswith("CacheDataset")
         before = inputs(node, nodes)
-        if node.op not in _FUNCTIONS | _MOVERS | _NEUTRAL and not node.op.startswith("CacheDataset"):
+        if node.op not in _FUNCTIONS | _MOVERS | NEUTRAL and not node.op.startswith("CacheDataset"):
             return None
         if len(before) != 1:
             return None
@@ -137,11 +129,11 @@ def segment(graph: Any, batches: Batching) -> Segment | None:
     movers: list[str] = []
     functions: list[str] = []
     (name,) = inputs(nodes[batches.node], nodes)
-    while nodes[name].op in _MOVERS | _FUNCTIONS | _NEUTRAL:
+    while nodes[name].op in _MOVERS | _FUNCTIONS | NEUTRAL:
         before = inputs(nodes[name], nodes)
         if len(before) != 1:
             return None
-        if nodes[name].op not in _NEUTRAL:
+        if nodes[name].op not in NEUTRAL:
             (movers if nodes[name].op in _MOVERS else functions).append(name)
         name = before[0]
     if not functions:
@@ -184,7 +176,7 @@ def one_by_one(graph: Any, result: str) -> None:
     if batches is not None and shrinks(batches):
         shrink(graph, batches, 1)
     for node in graph.node:
-        if node.op in _SHUFFLES or node.op == "RepeatDataset":
+        if node.op in SHUFFLES or node.op == "RepeatDataset":
             node.input[1] = add_constant(graph, 1)
 
 

@@ -17,7 +17,7 @@ from unisono import log
 from unisono.data import pieces, shard, tensorflow_cut, tensorflow_edit, tensorflow_faults
 from unisono.data.base import Agreement
 from unisono.data.policy import AutoShardPolicy, Decision, Way, decide
-from unisono.data.report import Report, Share, count
+from unisono.data.report import Report, Share, count, ordinal, total, unknown_shares
 from unisono.data.tensorflow_edit import Batching, shrinks
 from unisono.data.tensorflow_files import Files, check_sizes, compare, files_of, names_at
 from unisono.data.tensorflow_graph import PipelineGraph, constant
@@ -113,8 +113,7 @@ def _unshared(decision: Decision, policy: AutoShardPolicy, rank: int, size: int)
             )
         return {}, None
 
-    shares = [Share(worker, None, None, None) for worker in range(size)]
-    report = Report("tf.data.Dataset", decision.way, decision.reason, shares)
+    report = Report("tf.data.Dataset", decision.way, decision.reason, unknown_shares(size))
     return Sharing(report, not in_order, rewrite=rewrite if hint else None, agreed=hint or in_order)
 
 
@@ -205,14 +204,14 @@ def _by_record(graph: PipelineGraph, found: Layout, files: list[Files | None], j
     for listed, ranged in zip(files, cut, strict=True):
         if listed is not None and ranged is not None:
             check_sizes(listed.names, listed.sizes)
-    how = "ranges of the files" if every else f"every worker reads all records and keeps every {_ordinal(job.size)}"
+    how = "ranges of the files" if every else f"every worker reads all records and keeps every {ordinal(job.size)}"
     decision = Decision(job.decision.way, f"{job.decision.reason}: {how}")
     shares = [
         Share(worker, None, sum(_bytes(ranged, worker, job.size) for ranged in cut) if every else None, None)
         for worker in range(job.size)
     ]
     return Sharing(
-        _Job(job.kind, decision, job.rank, job.size).report(shares),
+        replace(job, decision=decision).report(shares),
         True,
         whole=not shrinks(batches),
         rewrite=rewrite,
@@ -287,10 +286,8 @@ def _file_shares(files: Sequence[Files | None], shared: Sequence[list[list[int]]
             if listed is not None and owners is not None
             for i in owners[worker]
         ]
-        known = [each for each in mine if each is not None]
-        total = sum(known) if len(known) == len(mine) else None
         unknown = any(owners is None for owners in shared)
-        shares.append(Share(worker, None if unknown else len(mine), None if unknown else total, None))
+        shares.append(Share(worker, None if unknown else len(mine), None if unknown else total(mine), None))
     return shares
 
 
@@ -300,7 +297,3 @@ def _kind(stages: Sequence[Stage], number: int | None) -> str:
     readers = " and ".join(sorted({stage.reader.removesuffix("V2") for stage in stages}))
     many = "files" if number is None else count(number, "file")
     return f"tf.data.Dataset, {many} ({readers})"
-
-
-def _ordinal(number: int) -> str:
-    return {2: "second", 3: "third"}.get(number, f"{number}th")

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from unisono.data import shard, tensorflow_edit, tensorflow_seeds
 from unisono.data.policy import Decision
-from unisono.data.report import Report, Share
+from unisono.data.report import Report, unknown_shares
 from unisono.data.tensorflow_edit import Batching, Segment, shrinks
 from unisono.data.tensorflow_graph import PipelineGraph
 from unisono.data.tensorflow_pipeline import Sharing
@@ -42,7 +42,7 @@ class EarlySlices:
 
     def sharing(self, kind: str, decision: Decision) -> Sharing:
         """Returns how this worker gets its slices."""
-        shares = [Share(worker, None, None, None) for worker in range(self._size)]
+        shares = unknown_shares(self._size)
         if self._found is None:
             return Sharing(Report(kind, decision.way, decision.reason, shares), False)
         batches, part = self._found

@@ -22,17 +22,17 @@ READERS = {
 }
 """Ops that yield the records of the files named by their first input."""
 
-_AROUND_NAMES = {
-    "ModelDataset",
-    "OptionsDataset",
-    "PrefetchDataset",
-    "RepeatDataset",
+SHUFFLES = {
     "ShuffleAndRepeatDataset",
     "ShuffleAndRepeatDatasetV2",
     "ShuffleDataset",
     "ShuffleDatasetV2",
     "ShuffleDatasetV3",
 }
+NEUTRAL = {"ModelDataset", "OptionsDataset", "PrefetchDataset"}
+"""Ops that yield what they are given."""
+
+_AROUND_NAMES = SHUFFLES | NEUTRAL | {"RepeatDataset"}
 """What may stand between a list of files and their readers without changing which files there are."""
 
 _IN_ORDER = {
