@@ -26,7 +26,7 @@ def test_kinds_of_data(run, kind):
         assert found[key] == near(right[key]), key
 
 
-@pytest.mark.case("inputs.r06_each_sample_once", more=("torch-3",), against=())
+@pytest.mark.case("inputs.r06_each_sample_once", workers=(2, 3, 4), against=())
 @pytest.mark.parametrize(
     "source",
     [
@@ -50,7 +50,7 @@ def test_r06_each_sample_once(run, source):
         assert first != second
 
 
-@pytest.mark.case("inputs.r04_more_steps_than_data")
+@pytest.mark.case("inputs.r04_more_steps_than_data", workers=(2, 3, 4))
 @pytest.mark.parametrize("source", ["arrays", "tf_data"])
 def test_r04_more_steps_than_data(run, source):
     found, right = run.one(source), run.plain[source]

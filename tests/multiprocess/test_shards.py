@@ -11,7 +11,7 @@ ALL = sum(LINES)
 WHICH = sum(range(ALL))
 
 
-@pytest.mark.case("shards.r05_uneven_files", more=("torch-3", "tensorflow-4"))
+@pytest.mark.case("shards.r05_uneven_files", workers=(2, 3, 4))
 def test_r05_uneven_files(run):
     found = {name: run.one(name) for name in run.workers[0] if name != "told"}
     told, *_ = run.each("told")
@@ -34,7 +34,7 @@ def test_r05_uneven_files(run):
     assert list(found["repeated"]["history"]) == list(run.plain["repeated"]["history"])
 
 
-@pytest.mark.case("shards.r07_policy_off", against=())
+@pytest.mark.case("shards.r07_policy_off", workers=(2, 3, 4), against=())
 def test_r07_off_every_worker_sees_all(run):
     found = {name: run.one(name) for name in run.workers[0]}
     for name in ("off", "off_with_steps"):
@@ -42,7 +42,7 @@ def test_r07_off_every_worker_sees_all(run):
         assert found[name]["iterations"] % 10 == 0
 
 
-@pytest.mark.case("shards.r07_own_sharding", more=("torch-3",), against=())
+@pytest.mark.case("shards.r07_own_sharding", workers=(2, 3, 4), against=())
 def test_r07_own_sharding(run):
     size = run.world.size
     for rank, told in enumerate(run.each("told")):
@@ -64,6 +64,35 @@ def test_functions_run_on_own_examples_and_the_trajectory_stays(run):
     for name in ("even", "uneven", "dropped"):
         same_history(found[name]["history"], run.alone[name]["history"])
         assert found[name]["weight"] == near(run.alone[name]["weight"])
+
+
+@pytest.mark.case("shards.pipelines", workers=(2, 3), against=("alone",))
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sparse", "ragged", "padded", "zip", "concatenate", "window", "generator", "split", "fixed_length",
+        "cached_and_repeated",
+    ],
+)  # fmt: skip
+def test_pipelines_by_slice_have_the_trajectory_of_one_worker(run, name):
+    same_history(run.one(name)["history"], run.alone[name]["history"])
+    assert run.one(name)["weight"] == near(run.alone[name]["weight"])
+
+
+@pytest.mark.case("shards.hint", workers=(2, 3), against=())
+def test_a_hint_shards_where_it_stands(run):
+    for name in ("hint", "hint_in_the_middle"):
+        assert run.one(name)["history"]["seen"] == [ALL, ALL], name
+        assert run.one(name)["history"]["which"] == near([WHICH, WHICH]), name
+
+
+@pytest.mark.case("shards.readers", workers=(2, 3, 4), against=("alone",))
+@pytest.mark.parametrize("name", ["text", "csv", "tfrecord", "parquet", "memory", "by_file", "by_record"])
+def test_readers_use_each_example_once_in_every_epoch(run, name):
+    found = run.one(name)["history"]
+    assert found["seen"] == [ALL, ALL]
+    assert found["which"] == near([WHICH, WHICH])
+    assert run.one(f"{name} at once")["weight"] == near(run.alone[f"{name} at once"]["weight"])
 
 
 def test_one_file_and_an_explicit_file_policy_end_all_workers_alike(tmp_path):

@@ -20,6 +20,8 @@ _FUNCTIONS = {"MapDataset", "ParallelMapDataset", "ParallelMapDatasetV2"}
 _SIZED = {"BatchDataset", "BatchDatasetV2", "PaddedBatchDataset", "PaddedBatchDatasetV2", "ParallelBatchDataset"}
 _DROPS = {"BatchDatasetV2": 2, "PaddedBatchDatasetV2": -1, "ParallelBatchDataset": 3}
 """Position of `drop_remainder` among the inputs."""
+_VARIANT = 21
+"""DT_VARIANT of TensorFlow's types.proto."""
 
 SHARD_HINT = -1
 """`tf.data.experimental.SHARD_HINT`."""
@@ -63,13 +65,16 @@ def batching(graph: Any, result: str) -> Batching | None:
         return None
     size = constant(graph, source_of(node.input[1]))
     drop = constant(graph, source_of(node.input[_DROPS[node.op]])) if node.op in _DROPS else False
-    if size is None or drop is None or _padded_to_longest(graph, node):
+    if size is None or drop is None or _depends_on_all(graph, node):
         return None
     return Batching(name, int(size), bool(drop), functions, moved)
 
 
-def _padded_to_longest(graph: Any, node: Any) -> bool:
-    """Returns whether the shape of a batch depends on all of its examples."""
+def _depends_on_all(graph: Any, node: Any) -> bool:
+    """Returns whether the shape of a batch depends on all of its examples: it is padded, or will be."""
+    if _VARIANT in node.attr["output_types"].list.type:
+        # Ragged, or sparse: made dense later, it gets the width of the longest row.
+        return True
     if not node.op.startswith("Padded"):
         return False
     shapes = [constant(graph, source_of(node.input[2 + i])) for i in range(node.attr["N"].i)]

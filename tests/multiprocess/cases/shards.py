@@ -187,3 +187,138 @@ def one_file_by_file(strategy: Any, world: World) -> dict[str, Any]:
     return _fits(
         strategy, {"one": lambda: {"x": _with_policy(tf.data.TextLineDataset(names).map(_line).batch(10), "FILE")}}
     )
+
+
+def pipelines(strategy: Any, world: World) -> dict[str, Any]:
+    """Pipelines without files, or with an order to keep: the numbers of one worker."""
+    import tensorflow as tf
+
+    x = np.arange(27, dtype="float32")[:, None]
+    slices = tf.data.Dataset.from_tensor_slices
+    lengths = tf.data.Dataset.range(27).map(lambda i: tf.cast(tf.range(i % 5 + 1), tf.float32))
+    labels = slices(x)
+
+    def first_and_width(rows: Any, y: Any) -> tuple[Any, Any]:
+        # The width shows where a batch was padded to the longest row of a part of it.
+        dense = rows.to_tensor() if isinstance(rows, tf.RaggedTensor) else rows
+        return y / 10 + tf.cast(tf.shape(dense)[1], tf.float32), y
+
+    def generated() -> Any:
+        for i in range(27):
+            yield [i / 10], [float(i)]
+
+    column = tf.TensorSpec((1,), tf.float32)
+    fixed = world.written_once("fixed", lambda folder: (folder / "all.bin").write_bytes(x.tobytes()))
+    pairs = slices((x / 10, x))
+    thin = tf.sparse.from_dense(np.where(x % 3 == 0, x / 10, 0))
+    return _fits(
+        strategy,
+        {
+            "sparse": lambda: {
+                "x": slices((thin, x)).batch(8).map(lambda rows, y: (tf.sparse.to_dense(rows), y)),
+            },
+            "ragged": lambda: {"x": tf.data.Dataset.zip((lengths, labels)).ragged_batch(8).map(first_and_width)},
+            "padded": lambda: {
+                "x": tf.data.Dataset.zip((lengths, labels)).padded_batch(8, ([None], [1])).map(first_and_width),
+            },
+            "zip": lambda: {"x": tf.data.Dataset.zip((slices(x / 10).shuffle(9, seed=2), labels)).batch(8)},
+            "concatenate": lambda: {"x": pairs.take(10).concatenate(pairs.skip(10)).batch(8)},
+            "window": lambda: {
+                "x": pairs.window(3).flat_map(lambda a, b: tf.data.Dataset.zip((a, b))).batch(8),
+            },
+            "generator": lambda: {
+                "x": tf.data.Dataset.from_generator(generated, output_signature=(column, column)).batch(8),
+            },
+            "split": lambda: {
+                "x": pairs.enumerate().filter(lambda i, row: i % 4 != 0).map(lambda i, row: row).batch(8),
+                "validation_data": pairs.enumerate().filter(lambda i, row: i % 4 == 0).map(lambda i, row: row).batch(3),
+            },
+            "fixed_length": lambda: {
+                "x": tf.data.FixedLengthRecordDataset(str(fixed / "all.bin"), 4)
+                .map(lambda line: tf.io.decode_raw(line, tf.float32)).map(lambda y: (y / 10, y)).enumerate()
+                .map(lambda i, row: row).batch(8),
+            },
+            "cached_and_repeated": lambda: {
+                "x": pairs.cache().shuffle(27, seed=3).repeat(2).batch(8, drop_remainder=True),
+            },
+        },
+    )  # fmt: skip
+
+
+def hint(strategy: Any, world: World) -> dict[str, Any]:
+    """`shard(SHARD_HINT)` says itself where the data is shared."""
+    import tensorflow as tf
+
+    here = tf.data.experimental.SHARD_HINT
+    names = sorted(map(str, folder_of_lines(world, LINES).glob("*.txt")))
+    lines = tf.data.TextLineDataset(names)
+    return _fits(
+        strategy,
+        {
+            "hint": lambda: {"x": _with_policy(lines.shard(here, here).map(_line).batch(10), "HINT")},
+            "hint_in_the_middle": lambda: {
+                "x": _with_policy(lines.map(_line).shuffle(50).shard(here, here).batch(10).prefetch(1), "HINT"),
+            },
+        },
+    )  # fmt: skip
+
+
+def readers(strategy: Any, world: World) -> dict[str, Any]:
+    """The readers that need no TensorFlow, over files of uneven sizes."""
+    import fsspec
+    import pyarrow
+    import pyarrow.parquet
+    import tensorflow as tf
+
+    import unisono
+
+    data = unisono.data
+
+    def write(folder: Path) -> None:
+        number = 0
+        for i, count in enumerate(LINES):
+            rows = list(range(number, number + count))
+            number += count
+            (folder / f"{i}.txt").write_text("".join(f"{row}\n" for row in rows))
+            (folder / f"{i}.tsv").write_text("".join(f"{row / 10}\t{row}\n" for row in rows))
+            columns = {"x": [row / 10 for row in rows], "y": [float(row) for row in rows]}
+            table = pyarrow.table({name: pyarrow.array(each, pyarrow.float32()) for name, each in columns.items()})
+            pyarrow.parquet.write_table(table, folder / f"{i}.parquet", row_group_size=4)
+            with tf.io.TFRecordWriter(str(folder / f"{i}.tfrecord")) as writer:
+                for row in rows:
+                    value = tf.train.Feature(float_list=tf.train.FloatList(value=[float(row)]))
+                    example = tf.train.Example(features=tf.train.Features(feature={"y": value}))
+                    writer.write(example.SerializeToString())
+
+    folder = world.written_once("readers", write)
+    memory = fsspec.filesystem("memory")
+    for path in folder.glob("*.txt"):
+        memory.pipe(f"/{world.shared.name}/{path.name}", path.read_bytes())
+
+    def column(values: Any) -> np.ndarray:
+        return np.asarray(values, "float32").reshape(-1, 1)
+
+    def numbers(lines: Any) -> tuple[np.ndarray, np.ndarray]:
+        y = column([float(line) for line in lines])
+        return y / 10, y
+
+    def joined(features: Any, label: Any) -> tuple[np.ndarray, np.ndarray]:
+        return column(features["x"]), column(label)
+
+    sources = {
+        "text": data.text_lines(folder / "*.txt").shuffle(20).map(numbers),
+        "csv": data.csv(folder / "*.tsv", separator="\t", header=False, column_names=["x", "y"], label="y").map(joined),
+        "tfrecord": data.tfrecord(folder / "*.tfrecord", features={"y": ("float32", ())}).map(
+            lambda found: (column(found["y"]) / 10, column(found["y"]))
+        ),
+        "parquet": data.parquet(folder / "*.parquet", label="y").map(joined, workers=2).shuffle(30, seed=5),
+        "memory": data.text_lines(f"memory://{world.shared.name}/*.txt").map(numbers),
+        "by_file": data.text_lines(folder / "*.txt").map(numbers).with_options("FILE"),
+        "by_record": data.text_lines(folder / "*.txt").map(numbers).with_options("DATA"),
+    }
+    fits: dict[str, Callable[[], dict[str, Any]]] = {}
+    for name, rows in sources.items():
+        fits[name] = lambda rows=rows: {"x": rows.batch(8).prefetch(2)}
+        # One step holds everything, so how it is shared must not show.
+        fits[f"{name} at once"] = lambda rows=rows: {"x": rows.batch(4 * sum(LINES))}
+    return _fits(strategy, fits)
