@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import leaks
 import pytest
@@ -12,6 +15,15 @@ import pytest
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ[leaks.SESSION] = str(os.getpid())
+    # What one process has compiled, the others need not compile again.
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = cache = tempfile.mkdtemp(prefix="unisono-tests-jax-")
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+        os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+        config.add_cleanup(lambda: shutil.rmtree(cache, ignore_errors=True))
+    # Of the processes that tests start; see `sitecustomize.py` there.
+    folders = [str(Path(__file__).parent / "lean"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(folders)
 
 
 @pytest.fixture(autouse=True)

@@ -118,7 +118,8 @@ def run_blocks(page: Path, backend: str, folder: Path) -> subprocess.CompletedPr
 
 
 def run(command: list[str], folder: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    environ = {**os.environ, "PYTHONPATH": str(house.PACKAGE.parent), **variables}
+    paths = os.pathsep.join([os.environ["PYTHONPATH"], str(house.PACKAGE.parent)])
+    environ = {**os.environ, "PYTHONPATH": paths, **variables}
     environ.pop("TF_CONFIG", None)
     return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=SECONDS)
 

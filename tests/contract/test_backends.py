@@ -30,7 +30,7 @@ def backend_outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
             "TF_CPP_MIN_LOG_LEVEL": "3",
             # Workers that are threads wait for each other in the threads of JAX's one pool.
             "PJRT_NPROC": "16",
-            "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+            "PYTHONPATH": os.pathsep.join([os.environ["PYTHONPATH"], *filter(None, sys.path)]),
         }
         command = [sys.executable, backend_programs.__file__, str(folder)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=560)

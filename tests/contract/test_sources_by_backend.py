@@ -100,7 +100,7 @@ def test_inputs_on_each_backend(backend: str) -> None:
         **os.environ,
         "KERAS_BACKEND": backend,
         "TF_CPP_MIN_LOG_LEVEL": "3",
-        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+        "PYTHONPATH": os.pathsep.join([os.environ["PYTHONPATH"], *filter(None, sys.path)]),
     }
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, backend], env=environment, capture_output=True, text=True, timeout=360

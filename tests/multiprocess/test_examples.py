@@ -20,7 +20,8 @@ pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(3 * SECONDS)]
 
 
 def environment(backend: str = "tensorflow") -> dict[str, str]:
-    variables = {"KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT / "src"), "UNISONO_STARTUP_TIMEOUT": "120"}
+    paths = os.pathsep.join([os.environ["PYTHONPATH"], str(ROOT / "src")])
+    variables = {"KERAS_BACKEND": backend, "PYTHONPATH": paths, "UNISONO_STARTUP_TIMEOUT": "120"}
     return {**{name: text for name, text in os.environ.items() if name != "TF_CONFIG"}, **variables}
 
 

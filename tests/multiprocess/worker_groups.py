@@ -112,9 +112,9 @@ def tf_config(ports: Sequence[int], rank: int) -> str:
 
 def worker_environment(world: World, scratch: Path, marker: str) -> dict[str, str]:
     """Returns the environment of a worker without TF_CONFIG: one thread a worker, nothing of the caller's cluster."""
-    dropped = ("TF_CONFIG", "SLURM_", "PMI", "OMPI_", "HYDRA_", "UNISONO_", "KERAS_", "JAX_", "XLA_", "PYTHONPATH")
+    dropped = ("TF_CONFIG", "SLURM_", "PMI", "OMPI_", "HYDRA_", "UNISONO_", "KERAS_", "XLA_", "PYTHONPATH")
     environment = {name: text for name, text in os.environ.items() if not name.startswith(dropped)}
-    paths = [str(HERE)]
+    paths = [str(HERE), str(HERE.parent / "lean")]
     if world.kind != "plain":
         spec = importlib.util.find_spec("unisono")
         assert spec is not None and spec.origin is not None, "unisono is not importable here"
