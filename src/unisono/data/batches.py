@@ -97,7 +97,7 @@ def rows(data: Any, where: str) -> int:
 
 
 def cut(data: Any, part: slice) -> Any:
-    """Returns some rows of a batch: views of NumPy arrays, copies of read-only ones, which torch cannot take over.
+    """Returns some rows of a batch: views of NumPy arrays; on torch copies of read-only ones, which it cannot take.
 
     Ragged and sparse arrays are made dense, padded to the width of the whole batch, unless the backend is TensorFlow.
     """
@@ -111,8 +111,9 @@ def cut(data: Any, part: slice) -> Any:
             return tensorflow_tensors.cut(a, part)
         if kinds.is_scipy_sparse(a):
             return ScipyLeaf(a).take(part, part)
-        return a[part] if a.flags.writeable else a[part].copy()
+        return a[part] if a.flags.writeable or not torch else a[part].copy()
 
+    torch = keras.backend.backend() == "torch"
     return _each(take, data)
 
 

@@ -181,6 +181,7 @@ class StreamSource(Source):
         self._size = size
         self._example: tuple[Any, ...] | None = None
         self._global_rows = 0
+        self._native = keras.backend.backend() == "tensorflow"
 
     @property
     def num_batches(self) -> int | None:  # type: ignore[override]
@@ -196,18 +197,25 @@ class StreamSource(Source):
 
     def _parts(self, element: Any) -> Iterator[Part]:
         data, bare = batches.as_data(element)
-        data = batches.to_host(data, _WHERE)
-        rows = batches.rows(data, _WHERE)
+        ready = self._native and not self._whole and _is_dense(data)
+        host = None if ready and self._example is not None else batches.to_host(data, _WHERE)
+        rows = batches.rows(data if host is None else host, _WHERE)
         if self._example is None and rows:
-            self._example = batches.cut(data, slice(0, 1))
+            self._example = batches.cut(host, slice(0, 1))
+        if not rows:
+            return
+        if ready:
+            # This worker's batch in the form that the step takes: nothing to copy.
+            yield Part(data, rows, None, 0, bare)
+            return
         step = rows
         if self._whole:
             self._global_rows = max(self._global_rows, rows)
             mine = shard.slice_of(self._global_rows, self._rank, self._size)
             step = max(1, mine.stop - mine.start)
-        for start in range(0, rows, step or 1):
+        for start in range(0, rows, step):
             stop = min(start + step, rows)
-            yield Part(batches.cut(data, slice(start, stop)), stop - start, None, 0, bare)
+            yield Part(batches.cut(host, slice(start, stop)), stop - start, None, 0, bare)
 
     def report(self) -> Report:
         """Returns how the workers share the data."""
@@ -223,6 +231,10 @@ class StreamSource(Source):
     def describe(self) -> str:
         """Returns one line for the log."""
         return self._report.line()
+
+
+def _is_dense(data: Any) -> bool:
+    return all(isinstance(a, tf.Tensor) for a in keras.tree.flatten(data))
 
 
 def _without_floats(data: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from unisono.data.tensorflow_graph import add_constant, constant, value_of
+from unisono.data.tensorflow_graph import add_constant, constant, output_types, value_of
 from unisono.data.tensorflow_stages import NEUTRAL, SHUFFLES, inputs, is_batch, source_of
 
 _MOVERS = SHUFFLES | {"RepeatDataset", "SkipDataset", "TakeDataset"}
@@ -72,7 +72,7 @@ def batching(graph: Any, result: str) -> Batching | None:
 
 def _depends_on_all(graph: Any, node: Any) -> bool:
     """Returns whether the shape of a batch depends on all of its examples: it is padded, or will be."""
-    if _VARIANT in node.attr["output_types"].list.type:
+    if _VARIANT in output_types(node).list.type:
         # Ragged, or sparse: made dense later, it gets the width of the longest row.
         return True
     if not node.op.startswith("Padded"):
@@ -160,7 +160,7 @@ def functions_last(graph: Any, batches: Batching, part: Segment) -> str:
     """
     nodes = {node.name: node for node in graph.node}
     start = nodes[part.start]
-    types = start.attr["output_types" if "output_types" in start.attr else "Toutput_types"]
+    types = output_types(start)
     last = part.start
     for name in part.movers:
         nodes[name].input[0] = last

@@ -97,9 +97,15 @@ class PipelineGraph:
 _LOADED = itertools.count()
 
 
+def output_types(node: Any) -> Any:
+    """Returns the attribute that lists the dtypes of what a data set node yields, whose name depends on the op."""
+    # Asking for one that is not there would add it.
+    return node.attr["output_types" if "output_types" in node.attr else "Toutput_types"]
+
+
 def element_spec(node: Any) -> Any:
     """Returns the element spec of a data set node as a tuple of flat components, or the only component itself."""
-    types = node.attr["output_types" if "output_types" in node.attr else "Toutput_types"].list.type
+    types = output_types(node).list.type
     shapes = node.attr["output_shapes"].list.shape
     specs = tuple(tf.TensorSpec(tf.TensorShape(s), tf.as_dtype(t)) for s, t in zip(shapes, types, strict=True))
     return specs[0] if len(specs) == 1 else specs

@@ -56,7 +56,7 @@ def _tensor(array: Any, rows: int) -> Any:
     if array is None:
         return None
     kept = array if rows else array[:0]
-    dtype = getattr(kept, "dtype", None)
-    if isinstance(kept, np.ndarray) and dtype is not None and dtype.kind in "OSU":
+    if isinstance(kept, np.ndarray) and kept.dtype.kind in "OSU" and keras.backend.backend() != "tensorflow":
+        # Only TensorFlow has tensors of strings.
         return kept
     return keras.ops.convert_to_tensor(kept)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
+import itertools
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -92,11 +94,19 @@ def make(kind: str, sizes: list[int], end: str = "\n", ended: bool = True) -> Fi
     return read("memory://data/*")
 
 
-def read(dataset: FileDataset, size: int, epochs: int = 1, **options: Any) -> list[list[list[Part]]]:
-    """Returns what each worker sees: `[rank][epoch]`, a list of parts."""
+def read(
+    dataset: FileDataset, size: int, epochs: int = 1, broken: int | None = None, **options: Any
+) -> list[list[list[Part]]]:
+    """Returns what each worker sees: `[rank][epoch]`, a list of parts.
+
+    `broken` is the number of steps of an epoch that was broken off before.
+    """
 
     def work(rank: int, size: int, agreement: Worker) -> list[list[Part]]:
         source = make_source(dataset, rank=rank, size=size, agreement=agreement, **options)
+        if broken is not None:
+            with contextlib.closing(source.epoch()) as begun:
+                list(itertools.islice(begun, broken))
         return [list(source.epoch()) for _ in range(epochs)]
 
     return in_turn(size, work)
@@ -114,6 +124,7 @@ def read(dataset: FileDataset, size: int, epochs: int = 1, **options: Any) -> li
     buffer=st.sampled_from([None, 1, 5, 100]),
     chunk=st.sampled_from([16, 1 << 20]),
     in_order=st.booleans(),
+    broken=st.sampled_from([None, 0, 1, 3, 100]),
 )
 def test_every_example_once_per_epoch(
     kind: str,
@@ -126,6 +137,7 @@ def test_every_example_once_per_epoch(
     buffer: int | None,
     chunk: int,
     in_order: bool,
+    broken: int | None,
 ) -> None:
     if policy is AutoShardPolicy.HINT or (policy is AutoShardPolicy.FILE and len(sizes) < workers):
         policy = AutoShardPolicy.DATA
@@ -134,7 +146,7 @@ def test_every_example_once_per_epoch(
         dataset = make(kind, sizes, end, ended).with_options(policy=policy)
         if buffer is not None:
             dataset = dataset.shuffle(buffer)
-        found = read(dataset.batch(batch), workers, epochs=2, in_order=in_order)
+        found = read(dataset.batch(batch), workers, epochs=2, broken=broken, in_order=in_order)
     finally:
         stream.CHUNK = before
     everything = list(range(sum(sizes)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -28,11 +30,19 @@ def with_policy(dataset: tf.data.Dataset, policy: Policy) -> tf.data.Dataset:
     return dataset.with_options(options)
 
 
-def read(build: Pipeline, size: int = 2, epochs: int = 1, **options: Any) -> tuple[list[list[list[Any]]], list[Any]]:
-    """Returns, by worker, the local batches of all epochs as lists, and the sources."""
+def read(
+    build: Pipeline, size: int = 2, epochs: int = 1, broken: int | None = None, **options: Any
+) -> tuple[list[list[list[Any]]], list[Any]]:
+    """Returns, by worker, the local batches of all epochs as lists, and the sources.
+
+    `broken` is the number of steps of an epoch that was broken off before.
+    """
 
     def work(rank: int, size: int, agreement: Worker) -> tuple[list[list[Any]], Any]:
         source = make_source(build(), rank=rank, size=size, agreement=agreement, **options)
+        if broken is not None:
+            with contextlib.closing(source.epoch()) as begun:
+                list(itertools.islice(begun, broken))
         parts = [p for _ in range(epochs) for p in source.epoch()]
         return [np.asarray(p.data[0]).tolist() for p in parts if p.data], source
 
@@ -217,17 +227,27 @@ def test_what_depends_on_the_order_is_the_same_as_for_one_process(
     counts=st.lists(st.integers(0, 30), min_size=1, max_size=5).filter(any),
     size=st.integers(2, 4),
     batch=st.integers(1, 9),
-    policy=st.sampled_from(["AUTO", "DATA"]),
+    policy=st.sampled_from(["AUTO", "DATA", "FILE"]),
     text=st.booleans(),
     end=st.sampled_from(["\n", "\r\n"]),
+    broken=st.sampled_from([None, 0, 1, 3, 100]),
 )
-def test_each_example_once_for_any_files(
-    tmp_path_factory: Any, counts: list[int], size: int, batch: int, policy: str, text: bool, end: str
+def test_each_example_once_in_any_epoch_for_any_files(
+    tmp_path_factory: Any,
+    counts: list[int],
+    size: int,
+    batch: int,
+    policy: str,
+    text: bool,
+    end: str,
+    broken: int | None,
 ) -> None:
+    if policy == "FILE" and len(counts) < size:
+        policy = "DATA"
     folder = tmp_path_factory.mktemp("any")
     names = write_lines(folder, counts, end) if text else write_records(folder, counts)
     reader = tf.data.TextLineDataset if text else tf.data.TFRecordDataset
-    workers, _ = read(lambda: with_policy(numbers(reader(names)).batch(batch), Policy[policy]), size)
+    workers, _ = read(lambda: with_policy(numbers(reader(names)).batch(batch), Policy[policy]), size, broken=broken)
     assert everything(workers) == Counter(range(sum(counts)))
 
 
