@@ -42,17 +42,17 @@ class Adoption:
         model: A Keras model, compiled or not, built or not.
         runtime: The running job.
         backend: The framework under Keras.
+        agreement: With the other workers, on the main thread.
         rider: Travels with the exchanges of this backend.
     """
 
-    def __init__(self, model: Any, runtime: Runtime, backend: Backend, rider: Rider) -> None:
+    def __init__(self, model: Any, runtime: Runtime, backend: Backend, agreement: StepAgreement, rider: Rider) -> None:
         self._model = weakref.ref(model)
         self.runtime = runtime
         self.backend = backend
         self.rider = rider
         self.scope = StepScope(runtime.size)
-        self.names = [runtime.cluster.name_of(rank) for rank in range(runtime.size)]
-        self.agreement = StepAgreement(runtime.agreement, self.names)
+        self.agreement = agreement
         self.loops_running = 0
         """How many of the model's loops run now, one inside another."""
         self._steps: Steps | None = None
@@ -215,7 +215,7 @@ class Adoption:
 
     def share_state(self) -> None:
         """Gives all workers the chief's weights and optimizer state; a collective call."""
-        state.broadcast_state(self.model, self.runtime.agreement, self.names)
+        state.broadcast_state(self.model, self.runtime.agreement, self.agreement.names)
         if self.runtime.size > 1:
             state.spread_global_seed(self.runtime.rank, self.agreement.from_chief)
             self.backend.spread_randomness(self.runtime.rank, self.agreement.from_chief)

@@ -124,7 +124,7 @@ class StepAgreement:
 
     def __init__(self, channel: Collectives, names: list[str]) -> None:
         self._channel = channel
-        self._names = names
+        self.names = names
 
     @property
     def alone(self) -> bool:
@@ -162,7 +162,7 @@ class StepAgreement:
             "ended": "has data left" if part else "has no data left",
             "data": f"{part.total} examples, content {part.fingerprint:08x}" if part else "no data",
         }[problem]
-        lines = [f"  {name}: {text}" for name, text in zip(self._names, self.gather(said), strict=True)]
+        lines = [f"  {name}: {text}" for name, text in zip(self.names, self.gather(said), strict=True)]
         title = {
             "activity": "The workers do different things at the same time:",
             "ended": f"The data of some workers ended before that of others ({mine.activity}):",

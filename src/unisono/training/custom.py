@@ -24,7 +24,7 @@ from unisono.training import metric_hooks, optimizer, state
 from unisono.training.adopt import Adoption, adoptions
 from unisono.training.agreement import StepAgreement
 from unisono.training.hooks import owner
-from unisono.training.sharing import Sharing
+from unisono.training.sharing import StateSharing
 
 _running: contextvars.ContextVar[CustomLoops | None] = contextvars.ContextVar("unisono_running", default=None)
 """The loops whose step is traced or run by this thread."""
@@ -39,9 +39,10 @@ class CustomLoops:
     Args:
         runtime: The running job.
         backend: The framework under Keras.
+        agreement: With the other workers, on the main thread.
     """
 
-    def __init__(self, runtime: Runtime, backend: Backend) -> None:
+    def __init__(self, runtime: Runtime, backend: Backend, agreement: StepAgreement) -> None:
         self._runtime = runtime
         self._backend = backend
         self.size = runtime.size
@@ -52,9 +53,7 @@ class CustomLoops:
         self._trained: weakref.WeakSet[Any] = weakref.WeakSet()
         self._models: list[weakref.ref[Any]] = []
         self._sums: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-        names = [runtime.cluster.name_of(rank) for rank in range(runtime.size)]
-        from_chief = StepAgreement(runtime.agreement, names).from_chief
-        self._sharing = Sharing(runtime.agreement, names, backend, from_chief)
+        self._sharing = StateSharing(runtime.agreement, agreement.names, backend, agreement.from_chief)
 
     def add_model(self, model: Any) -> None:
         """Takes note of a model that the strategy has charge of."""

@@ -18,7 +18,7 @@ from unisono.training import state
 from unisono.training.keras_private import flat_layers
 
 
-class Sharing:
+class StateSharing:
     """What was made in the scope and may differ between workers still.
 
     Whether there is anything to do is agreed at the begin of each step, by one small all-reduce.

@@ -41,7 +41,7 @@ class Trainer:
         names = [runtime.cluster.name_of(rank) for rank in range(runtime.size)]
         self._agreement = StepAgreement(runtime.agreement, names)
         self._backend = make_backend(self._weighted_sum, runtime.data.all_gather, runtime.size)
-        self.loops = CustomLoops(runtime, self._backend)
+        self.loops = CustomLoops(runtime, self._backend, self._agreement)
 
     def _weighted_sum(self, flat: np.ndarray, weight: float) -> np.ndarray:
         ticket = self._rider.board(flat.dtype)
@@ -66,7 +66,7 @@ class Trainer:
         known = adopted(model)
         if known is not None:
             return known
-        adoption = Adoption(model, self._runtime, self._backend, self._rider)
+        adoption = Adoption(model, self._runtime, self._backend, self._agreement, self._rider)
         register(model, adoption)
         adoption.install(Loops(adoption).functions())
         self.loops.add_model(model)

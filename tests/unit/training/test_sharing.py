@@ -13,7 +13,7 @@ from unisono.backends.custom import Rows, concatenate, first_rows
 from unisono.collectives.base import Collectives
 from unisono.collectives.objects import broadcast_object
 from unisono.errors import DivergenceError
-from unisono.training.sharing import Sharing
+from unisono.training.sharing import StateSharing
 from unit.training.workers import names, together
 
 # Keras hands its variables to NumPy 2 in an old way.
@@ -57,8 +57,8 @@ class Counting:
         return getattr(self.channel, name)
 
 
-def sharing_over(channel: Any) -> Sharing:
-    return Sharing(channel, names(channel.size), Eager(), lambda value: broadcast_object(channel, value))  # type: ignore[arg-type]
+def sharing_over(channel: Any) -> StateSharing:
+    return StateSharing(channel, names(channel.size), Eager(), lambda value: broadcast_object(channel, value))  # type: ignore[arg-type]
 
 
 def dense(value: float) -> keras.Model:
