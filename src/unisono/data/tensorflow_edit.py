@@ -23,6 +23,9 @@ _DROPS = {"BatchDatasetV2": 2, "PaddedBatchDatasetV2": -1, "ParallelBatchDataset
 _VARIANT = 21
 """DT_VARIANT of TensorFlow's types.proto."""
 
+_ALL = -1
+"""How many elements `TakeDataset` takes where it takes all."""
+
 SHARD_HINT = -1
 """`tf.data.experimental.SHARD_HINT`."""
 
@@ -202,6 +205,13 @@ def resolve_hints(graph: Any, rank: int, size: int) -> int:
                 node.input[2] = add_constant(graph, rank, nodes if nested else None)
                 found += 1
     return found
+
+
+def forget_counts(graph: Any) -> None:
+    """Takes back what `assert_cardinality` says, which holds for the data of all workers together."""
+    for node in [n for n in graph.node if n.op == "AssertCardinalityDataset"]:
+        node.op = "TakeDataset"
+        node.input[1] = add_constant(graph, _ALL)
 
 
 def own_caches(graph: Any, suffix: str) -> list[str]:

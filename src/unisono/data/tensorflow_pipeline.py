@@ -162,6 +162,10 @@ class Pipeline:
         tensorflow_seeds.make_ordered(graph)
         for cache in tensorflow_edit.own_caches(graph, self._worker):
             log.once(f"cache {cache}", f"tf.data cache: this worker's is {cache}{self._worker}")
-        replaced, spec = self._rewrite(self._graph, graph) if self._rewrite is not None else ({}, None)
+        replaced: Mapping[str, Any] = {}
+        spec = None
+        if self._rewrite is not None:
+            tensorflow_edit.forget_counts(graph)
+            replaced, spec = self._rewrite(self._graph, graph)
         loaded = self._graph.load(graph, replaced, spec)
         return loaded.with_options(self._dataset.options().merge(self._ordered))

@@ -29,7 +29,7 @@ SHUFFLES = {
     "ShuffleDatasetV2",
     "ShuffleDatasetV3",
 }
-NEUTRAL = {"ModelDataset", "OptionsDataset", "PrefetchDataset"}
+NEUTRAL = {"AssertCardinalityDataset", "ModelDataset", "OptionsDataset", "PrefetchDataset"}
 """Ops that yield what they are given."""
 
 _AROUND_NAMES = SHUFFLES | NEUTRAL | {"RepeatDataset"}

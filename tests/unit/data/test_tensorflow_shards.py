@@ -138,6 +138,10 @@ def test_files_are_shared_by_size(tmp_path: Path) -> None:
 # R06 and its kin: every example once, whatever the pipeline.
 
 
+def counted(dataset: tf.data.Dataset, count: int) -> tf.data.Dataset:
+    return dataset.apply(tf.data.experimental.assert_cardinality(count))
+
+
 def pipelines(text: list[str], records: list[str], columns: list[str]) -> dict[str, Pipeline]:
     data = tf.data
     return {
@@ -148,6 +152,8 @@ def pipelines(text: list[str], records: list[str], columns: list[str]) -> dict[s
         "shuffled first": lambda: numbers(data.TextLineDataset(text).shuffle(100)).batch(6).prefetch(2),
         "records": lambda: numbers(data.TFRecordDataset(records)).batch(6),
         "records cached": lambda: numbers(data.TFRecordDataset(records)).cache().shuffle(50).batch(6),
+        "counted": lambda: numbers(counted(data.TextLineDataset(text), 23)).batch(6),
+        "counted batches": lambda: counted(numbers(data.TFRecordDataset(records)).batch(6), 4).prefetch(1),
         "padded": lambda: numbers(data.TFRecordDataset(records)).padded_batch(6),
         "unbatched": lambda: numbers(data.TextLineDataset(text)).batch(4).unbatch().batch(6),
         "skip lines": lambda: numbers(
@@ -287,6 +293,7 @@ def test_functions_run_on_own_examples_only_and_global_batches_stay(
         return (
             tf.data.Dataset.range(32)
             .map(lambda x: x * 10)
+            .apply(tf.data.experimental.assert_cardinality(32))
             .shuffle(32, seed=3)
             .map(lambda x: x + 1)
             .batch(batch, drop_remainder=drop)
