@@ -63,7 +63,7 @@ def connect(watch: Watch, *, pmi: tuple[int, int, int] | None = None) -> MpiColl
     try:
         main = first.channel("main")
         hosts = all_gather_object(main, (socket.gethostname(), frozenset(os.sched_getaffinity(0))))
-        shared.spins = 0 if patience.is_crowded(hosts, main.rank) else patience.SPINS
+        shared.manner = patience.CROWDED if patience.is_crowded(hosts, main.rank) else patience.USUAL
         _try_out(main)
     finally:
         mpi_start.remove_shared_names()
@@ -218,7 +218,7 @@ class _Shared:
         self.maxima = _reductions(_REDUCE + 100, mpi.MAX, mpi.LOR)
         self.minima = _reductions(_REDUCE + 200, mpi.MIN, mpi.LAND)
         self.watch = watch
-        self.spins = 0
+        self.manner = patience.CROWDED
         self.fate = Fate()
         self._owned = owned
         self._abandoned: list[Any] = []
@@ -227,7 +227,7 @@ class _Shared:
         """Waits for a request; `memory` is kept for as long as MPI may touch it."""
         try:
             if not request.Test():
-                patience.wait(request.Test, functools.partial(self._ask, operation, channel), spins=self.spins)
+                patience.wait(request.Test, functools.partial(self._ask, operation, channel), manner=self.manner)
         except self.mpi.Exception as problem:
             self._abandoned.append((request, memory))
             raise self._explain(problem, operation, channel) from problem

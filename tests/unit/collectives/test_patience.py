@@ -6,15 +6,15 @@ from unisono.collectives import patience
 
 
 def test_a_near_worker_is_waited_for_without_sleep():
-    assert patience.pause(1e-6, busy=False) == 0.0
+    assert patience.pause(1e-6, patience.USUAL, busy=False) == 0.0
 
 
 def test_a_worker_that_moves_data_does_not_sleep():
-    assert patience.pause(1.0, busy=True) == 0.0
+    assert patience.pause(1.0, patience.USUAL, busy=True) == 0.0
 
 
 def test_sleeps_grow_with_the_wait_and_stay_short():
-    naps = [patience.pause(elapsed, busy=False) for elapsed in (0.001, 0.004, 0.1, 60.0)]
+    naps = [patience.pause(elapsed, patience.USUAL, busy=False) for elapsed in (0.001, 0.004, 0.1, 60.0)]
     assert naps == sorted(naps)
     assert 0 < naps[0] < 0.001 / 10
     assert naps[-1] == 0.001
@@ -29,7 +29,9 @@ def test_only_the_first_tests_come_without_a_pause(spins):
         tests += 1
         return tests == spins + 3
 
-    patience.wait(test, lambda seconds: None, spins=spins, clock=lambda: 0.0, give_way=rests.append)
+    patience.wait(
+        test, lambda seconds: None, manner=patience.Manner(spins, 1.0), clock=lambda: 0.0, give_way=rests.append
+    )
     assert rests == [0.0, 0.0]
 
 
@@ -39,6 +41,7 @@ class Time:
     def __init__(self, arrival):
         self.now = 0.0
         self.arrival = arrival
+        self.manner = patience.Manner(0, 400e-6)
         self.tests = 0
         self.asked = []
 
@@ -53,7 +56,7 @@ class Time:
         return self.now >= self.arrival
 
     def wait(self, ask=None):
-        patience.wait(self.test, ask or self.asked.append, spins=0, clock=self.clock, give_way=self.give_way)
+        patience.wait(self.test, ask or self.asked.append, manner=self.manner, clock=self.clock, give_way=self.give_way)
 
 
 def test_what_is_ready_is_not_waited_for():
@@ -77,6 +80,13 @@ def test_the_end_is_noticed_late_by_a_small_share(arrival):
     time = Time(arrival)
     time.wait()
     assert time.now <= arrival * (1 + 1 / 16) + 1e-5
+
+
+def test_where_workers_share_cores_they_give_way_for_longer_and_sleep_in_the_end():
+    assert (
+        patience.pause(0.005, patience.CROWDED, busy=False) == 0.0 < patience.pause(0.005, patience.USUAL, busy=False)
+    )
+    assert patience.pause(1.0, patience.CROWDED, busy=False) == 0.001
 
 
 def test_a_long_wait_costs_little():
