@@ -75,6 +75,13 @@ def to_host(data: Any, where: str) -> Any:
     return _each(convert, data)
 
 
+def is_ready(data: Any) -> bool:
+    """Returns whether a batch is in the form that the step takes, so that a worker need not copy what is its own."""
+    if keras.backend.backend() != "tensorflow":
+        return False
+    return all(a is None or kinds.is_a(a, "tensorflow", "Tensor") for a in keras.tree.flatten(data))
+
+
 def rows(data: Any, where: str) -> int:
     """Returns the number of examples of a batch.
 

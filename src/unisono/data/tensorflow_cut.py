@@ -15,6 +15,8 @@ from unisono.data import pieces, record_bounds
 from unisono.data.record_bounds import Read
 
 _CHUNK = 1 << 20
+_COLUMNS = 4
+"""Numbers that say what to read of a file; what they mean depends on the reader."""
 
 _as_it_is = tf.autograph.experimental.do_not_convert
 _TEXT = "TextLineDataset"
@@ -51,7 +53,7 @@ def own_range(
     owned = [(names[p.file], bounds(names[p.file], p, sizes[p.file])) for p in pieces.ranges(sizes, rank, size)]
     owned = [(name, row) for name, row in owned if row is not None]
     name = tf.constant([name for name, _ in owned], tf.string)
-    rows = tf.constant(np.array([row for _, row in owned], np.int64).reshape(len(owned), 3))
+    rows = tf.constant(np.array([row for _, row in owned], np.int64).reshape(len(owned), _COLUMNS))
     one = _lines if reader == _TEXT else _records
 
     @_as_it_is  # type: ignore[untyped-decorator]
@@ -59,27 +61,36 @@ def own_range(
         return tf.reduce_any(tf.equal(name, file))
 
     @_as_it_is  # type: ignore[untyped-decorator]
-    def read(file: Any) -> Any:
+    def ranges(file: Any) -> Any:
         own = tf.gather(rows, tf.where(tf.equal(name, file))[:, 0])
-        return tf.data.Dataset.from_tensor_slices(own).flat_map(_as_it_is(lambda row: one(file, row)))
+        return tf.data.Dataset.from_tensor_slices((tf.fill([tf.shape(own)[0]], file), own))
 
-    return files.filter(mine).interleave(read, cycle_length=cycle, block_length=1)
+    mine_in_order = files.filter(mine).flat_map(ranges)
+    if cycle == 1:
+        # The same, for less work per record.
+        return mine_in_order.flat_map(_as_it_is(one))
+    return mine_in_order.interleave(_as_it_is(one), cycle_length=cycle, block_length=1)
 
 
-def _text_bounds(name: str, piece: pieces.Piece, size: int) -> tuple[int, int, int] | None:
-    """Returns the first byte, the byte after the last, and whether a line feed is missing at the end."""
+def _text_bounds(name: str, piece: pieces.Piece, size: int) -> tuple[int, ...] | None:
+    """Returns the first byte, the byte after the last, whether a line feed is missing at the end, and 0.
+
+    A whole file has no such range, and 1 in the end: TensorFlow's own reader of lines is faster.
+    """
+    if (piece.start, piece.stop) == (0, size):
+        return (0, 0, 0, 1) if size else None
     with _file(name) as read:
         start, stop = (record_bounds.next_line(read, at, size) for at in (piece.start, piece.stop))
         unended = stop == size and read(size - 1, 1) != b"\n"
-    return (start, stop, int(unended)) if start < stop else None
+    return (start, stop, int(unended), 0) if start < stop else None
 
 
-def _record_bounds(rank: int, name: str, piece: pieces.Piece, size: int) -> tuple[int, int, int] | None:
-    """Returns the first byte and the number of records, in a row as long as that of a text."""
+def _record_bounds(rank: int, name: str, piece: pieces.Piece, size: int) -> tuple[int, ...] | None:
+    """Returns the first byte and the number of records."""
     with _mapped(name) as read:
         start, stop = (record_bounds.next_record(read, at, size) for at in (piece.start, piece.stop))
         count = record_bounds.count_records(read, start, stop, f"Worker {rank} cannot read its data: {name}")
-    return (start, count, 0) if count else None
+    return (start, count, 0, 0) if count else None
 
 
 @contextlib.contextmanager
@@ -111,7 +122,10 @@ def _records(file: Any, row: Any) -> Any:
 
 def _lines(file: Any, row: Any) -> Any:
     """Reads a range in chunks and cuts these into lines; what a chunk ends with goes before the next one."""
-    start, stop, unended = row[0], row[1], row[2]
+    start, stop, unended, whole = row[0], row[1], row[2], row[3]
+    # Not by `tf.data.TextLineDataset`, which is two data sets, one inside another.
+    lines = tf.raw_ops.TextLineDataset(filenames=tf.fill([whole], file), compression_type="", buffer_size=_CHUNK >> 2)
+    all_lines = tf.data.experimental.from_variant(lines, tf.TensorSpec([], tf.string))
     end = tf.data.Dataset.from_tensors(tf.constant("\n")).take(unended)
 
     @_as_it_is  # type: ignore[untyped-decorator]
@@ -122,13 +136,14 @@ def _lines(file: Any, row: Any) -> Any:
 
     @_as_it_is  # type: ignore[untyped-decorator]
     def split(before: Any, text: Any) -> Any:
-        # `TextLineDataset` drops carriage returns, wherever they are.
-        lines = tf.strings.split(before + tf.strings.regex_replace(text, "\r", ""), "\n")
+        lines = tf.strings.split(before + text, "\n")
         return lines[-1], lines[:-1]
 
-    return tf.data.Dataset.range(start, stop, _CHUNK).map(chunk).concatenate(end).scan(tf.constant(""), split).unbatch()
+    chunks = tf.data.Dataset.range(start, stop, _CHUNK).map(chunk).concatenate(end)
+    return all_lines.concatenate(chunks.scan(tf.constant(""), split).unbatch())
 
 
 def _chunk(name: bytes, start: int, stop: int) -> bytes:
     with _file(name.decode()) as read:
-        return read(int(start), int(stop - start))
+        # As `TextLineDataset` does, wherever they are.
+        return read(int(start), int(stop - start)).replace(b"\r", b"")

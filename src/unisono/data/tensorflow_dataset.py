@@ -181,7 +181,6 @@ class StreamSource(Source):
         self._size = size
         self._example: tuple[Any, ...] | None = None
         self._global_rows = 0
-        self._native = keras.backend.backend() == "tensorflow"
 
     @property
     def num_batches(self) -> int | None:  # type: ignore[override]
@@ -197,7 +196,7 @@ class StreamSource(Source):
 
     def _parts(self, element: Any) -> Iterator[Part]:
         data, bare = batches.as_data(element)
-        ready = self._native and not self._whole and _is_dense(data)
+        ready = not self._whole and batches.is_ready(data)
         host = None if ready and self._example is not None else batches.to_host(data, _WHERE)
         rows = batches.rows(data if host is None else host, _WHERE)
         if self._example is None and rows:
@@ -205,7 +204,6 @@ class StreamSource(Source):
         if not rows:
             return
         if ready:
-            # This worker's batch in the form that the step takes: nothing to copy.
             yield Part(data, rows, None, 0, bare)
             return
         step = rows
@@ -231,10 +229,6 @@ class StreamSource(Source):
     def describe(self) -> str:
         """Returns one line for the log."""
         return self._report.line()
-
-
-def _is_dense(data: Any) -> bool:
-    return all(isinstance(a, tf.Tensor) for a in keras.tree.flatten(data))
 
 
 def _without_floats(data: Any) -> Any:

@@ -35,6 +35,9 @@ class WholeSource(Source):
     def _part(self, element: Any) -> Part:
         """Cuts this worker's part out of one global batch."""
         data, bare = batches.as_data(element)
+        if self._size == 1 and self._example is not None and batches.is_ready(data):
+            rows = batches.rows(data, self._where)
+            return Part(data, rows, rows, 0, bare)
         data = batches.to_host(data, self._where)
         total = batches.rows(data, self._where)
         if self._example is None and total:
