@@ -130,12 +130,13 @@ def r07_policy_off(strategy: Any, world: World) -> dict[str, Any]:
     import tensorflow as tf
 
     pairs = tf.data.Dataset.range(100).map(lambda i: (tf.cast(i, tf.float32)[None] / 100, tf.cast(i, tf.float32)[None]))
+    batch = 10 * world.size
     return _fits(
         strategy,
         {
-            "off": lambda: {"x": _with_policy(pairs.batch(20), "OFF"), "epochs": 1},
+            "off": lambda: {"x": _with_policy(pairs.batch(batch), "OFF"), "epochs": 1},
             "off_with_steps": lambda: {
-                "x": _with_policy(pairs.batch(20).repeat(), "OFF"), "steps_per_epoch": 10, "epochs": 1,
+                "x": _with_policy(pairs.batch(batch).repeat(), "OFF"), "steps_per_epoch": 10, "epochs": 1,
             },
         },
     )  # fmt: skip
