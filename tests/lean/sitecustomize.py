@@ -29,20 +29,18 @@ class Missing(Loader):
 class Hide(MetaPathFinder):
     """Finds what is hidden before others do."""
 
-    def __init__(self, backend: str) -> None:
-        self._hidden = OPTIONAL - {backend}
-
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Returns a module that cannot be imported, or None to let others look."""
-        if fullname in self._hidden and any(map(_is_being_imported, CURIOUS)):
-            return ModuleSpec(fullname, Missing())
-        return None
+        # A script may choose its backend just before it imports Keras.
+        if fullname not in OPTIONAL or fullname == os.environ.get("KERAS_BACKEND"):
+            return None
+        return ModuleSpec(fullname, Missing()) if any(map(_is_being_imported, CURIOUS)) else None
 
 
 def _is_being_imported(name: str) -> bool:
     return bool(getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False))
 
 
-sys.meta_path.insert(0, Hide(os.environ.get("KERAS_BACKEND", "tensorflow")))
+sys.meta_path.insert(0, Hide())

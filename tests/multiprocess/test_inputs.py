@@ -35,11 +35,19 @@ def test_kinds_of_data(run, kind):
         "arrays",
         "py_dataset",
         "py_dataset_that_shuffles",
-        "data_loader_shuffled",
         "generator",
     ],
 )
 def test_r06_each_sample_once(run, source):
+    each_sample_once(run, source)
+
+
+@pytest.mark.case("inputs.r06_data_loader", more=("torch-3", "torch-4"), against=())
+def test_r06_each_sample_of_a_data_loader_once(run):
+    each_sample_once(run, "data_loader_shuffled")
+
+
+def each_sample_once(run, source):
     epochs = 1 if source == "generator" else 2
     workers = [[int(i) for i in seen] for seen in run.each(source)]
     everything = sorted(i for seen in workers for i in seen)

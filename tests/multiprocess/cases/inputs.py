@@ -145,7 +145,6 @@ def _recorder(world: World) -> type[keras.Model]:
 
 def r06_each_sample_once(strategy: Any, world: World) -> dict[str, Any]:
     import tensorflow as tf
-    import torch
 
     numbers = np.arange(100, dtype="float32")[:, None]
     dataset = tf.data.Dataset.range(100).map(lambda i: (tf.cast(i, tf.float32)[None], 0.0))
@@ -160,18 +159,29 @@ def r06_each_sample_once(strategy: Any, world: World) -> dict[str, Any]:
         def on_epoch_end(self) -> None:
             self.x = np.random.permutation(self.x)
 
-    loader = torch.utils.data.DataLoader(
-        torch.utils.data.TensorDataset(torch.tensor(numbers), torch.zeros(100, 1)), batch_size=20, shuffle=True
-    )
     sources: dict[str, dict[str, Any]] = {
         "tf_data": {"x": dataset.batch(20)},
         "tf_data_shuffled": {"x": dataset.shuffle(100).batch(20)},
         "arrays": {"x": numbers, "y": 0 * numbers, "batch_size": 20},
         "py_dataset": {"x": Sequence(numbers, 0 * numbers, 20)},
         "py_dataset_that_shuffles": {"x": OwnShuffle(numbers, 0 * numbers, 20)},
-        "data_loader_shuffled": {"x": loader},
         "generator": {"x": batches(), "epochs": 1},
     }
+    return _seen(strategy, world, sources)
+
+
+def r06_data_loader(strategy: Any, world: World) -> dict[str, Any]:
+    import torch
+
+    numbers = torch.arange(100, dtype=torch.float32)[:, None]
+    loader = torch.utils.data.DataLoader(
+        torch.utils.data.TensorDataset(numbers, torch.zeros(100, 1)), batch_size=20, shuffle=True
+    )
+    return _seen(strategy, world, {"data_loader_shuffled": {"x": loader}})
+
+
+def _seen(strategy: Any, world: World, sources: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Returns, by source, the examples that this worker has trained on."""
     with strategy.scope():
         model = toy_model(_recorder(world))
         model.compile(sgd(0.0), loss="mse", run_eagerly=True)
