@@ -17,7 +17,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -93,28 +92,16 @@ class GroupEnd:
     leftovers: list[str]
 
 
-_given: set[int] = set()
-"""Ports of groups that may be starting still: what is free is not enough where two start at a time."""
-_giving = threading.Lock()
-
-
 def free_ports(count: int) -> list[int]:
-    """Returns TCP ports of 127.0.0.1 that were free a moment ago, and that nobody here has got before."""
-    sockets: list[socket.socket] = []
-    found: list[int] = []
-    with _giving:
-        try:
-            while len(found) < count:
-                sockets.append(socket.socket())
-                sockets[-1].bind(("127.0.0.1", 0))
-                port = sockets[-1].getsockname()[1]
-                if port not in _given:
-                    found.append(port)
-                    _given.add(port)
-        finally:
-            for each in sockets:
-                each.close()
-    return found
+    """Returns TCP ports of 127.0.0.1 that were free a moment ago."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
 
 
 def tf_config(ports: Sequence[int], rank: int) -> str:
