@@ -183,6 +183,7 @@ def one_by_one(graph: Any, result: str) -> None:
     batches = batching(graph, result)
     if batches is not None and shrinks(batches):
         shrink(graph, batches, 1)
+    forget_counts(graph)
     for node in graph.node:
         if node.op in SHUFFLES or node.op == "RepeatDataset":
             node.input[1] = add_constant(graph, 1)
@@ -208,7 +209,7 @@ def resolve_hints(graph: Any, rank: int, size: int) -> int:
 
 
 def forget_counts(graph: Any) -> None:
-    """Takes back what `assert_cardinality` says, which holds for the data of all workers together."""
+    """Takes back what `assert_cardinality` says, which holds for all data together, not for a part of it."""
     for node in [n for n in graph.node if n.op == "AssertCardinalityDataset"]:
         node.op = "TakeDataset"
         node.input[1] = add_constant(graph, _ALL)

@@ -399,3 +399,14 @@ def test_caches_in_files_do_not_meet(tmp_path: Path) -> None:
     workers, _ = read(lambda: numbers(tf.data.TextLineDataset(names)).cache(cache).batch(6), epochs=2)
     assert everything(workers) == Counter(dict.fromkeys(range(18), 2))
     assert {p.name.split(".")[1] for p in tmp_path.glob("cache*")} == {"worker-0-of-2", "worker-1-of-2"}
+
+
+def test_an_assertion_of_the_whole_number_does_not_hide_which_record_is_broken(tmp_path: Path) -> None:
+    names = write_lines(tmp_path, [4, 4])
+    Path(names[1]).write_text("0004\n0005\nnone\n0007\n")
+
+    def build() -> tf.data.Dataset:
+        return with_policy(counted(numbers(tf.data.TextLineDataset(names)), 8).batch(4), Policy.DATA)
+
+    with pytest.raises(DataError, match=r"part-001\.txt, record 3"):
+        read(build)
