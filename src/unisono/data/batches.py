@@ -47,6 +47,12 @@ def _each(function: Callable[[Any], Any], node: Any) -> Any:
     return keras.tree.map_structure(function, node)
 
 
+def _leaves(data: Any) -> list[Any]:
+    found: list[Any] = []
+    _each(found.append, data)
+    return [a for a in found if a is not None]
+
+
 def to_host(data: Any, where: str) -> Any:
     """Turns every array of a batch into NumPy, sharing memory where possible; TensorFlow's ragged and sparse stay.
 
@@ -79,7 +85,7 @@ def is_ready(data: Any) -> bool:
     """Returns whether a batch is in the form that the step takes, so that a worker need not copy what is its own."""
     if keras.backend.backend() != "tensorflow":
         return False
-    return all(a is None or kinds.is_a(a, "tensorflow", "Tensor") for a in keras.tree.flatten(data))
+    return all(kinds.is_a(a, "tensorflow", "Tensor") for a in _leaves(data))
 
 
 def rows(data: Any, where: str) -> int:
@@ -92,8 +98,7 @@ def rows(data: Any, where: str) -> int:
     Raises:
         ConfigurationError: If an array has no dimensions, or arrays disagree.
     """
-    shapes: list[tuple[int, ...]] = []
-    _each(lambda a: None if a is None else shapes.append(tuple(a.shape)), data)
+    shapes = [tuple(a.shape) for a in _leaves(data)]
     counts = {int(s[0]) if s else -1 for s in shapes}
     if len(counts) != 1 or -1 in counts:
         raise ConfigurationError(
@@ -108,6 +113,7 @@ def cut(data: Any, part: slice) -> Any:
 
     Ragged and sparse arrays are made dense, padded to the width of the whole batch, unless the backend is TensorFlow.
     """
+    copies = keras.backend.backend() == "torch"
 
     def take(a: Any) -> Any:
         if a is None:
@@ -118,9 +124,8 @@ def cut(data: Any, part: slice) -> Any:
             return tensorflow_tensors.cut(a, part)
         if kinds.is_scipy_sparse(a):
             return ScipyLeaf(a).take(part, part)
-        return a[part] if a.flags.writeable or not torch else a[part].copy()
+        return a[part].copy() if copies and not a.flags.writeable else a[part]
 
-    torch = keras.backend.backend() == "torch"
     return _each(take, data)
 
 

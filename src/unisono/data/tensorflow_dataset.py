@@ -197,12 +197,13 @@ class StreamSource(Source):
     def _parts(self, element: Any) -> Iterator[Part]:
         data, bare = batches.as_data(element)
         ready = not self._whole and batches.is_ready(data)
-        host = None if ready and self._example is not None else batches.to_host(data, _WHERE)
-        rows = batches.rows(data if host is None else host, _WHERE)
-        if self._example is None and rows:
-            self._example = batches.cut(host, slice(0, 1))
+        if not ready:
+            data = batches.to_host(data, _WHERE)
+        rows = batches.rows(data, _WHERE)
         if not rows:
             return
+        if self._example is None:
+            self._example = batches.cut(batches.to_host(data, _WHERE), slice(0, 1))
         if ready:
             yield Part(data, rows, None, 0, bare)
             return
@@ -213,7 +214,7 @@ class StreamSource(Source):
             step = max(1, mine.stop - mine.start)
         for start in range(0, rows, step):
             stop = min(start + step, rows)
-            yield Part(batches.cut(host, slice(start, stop)), stop - start, None, 0, bare)
+            yield Part(batches.cut(data, slice(start, stop)), stop - start, None, 0, bare)
 
     def report(self) -> Report:
         """Returns how the workers share the data."""
