@@ -15,8 +15,10 @@ import os
 import secrets
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from unisono import env, log
 from unisono.clock import Deadline
@@ -82,6 +84,8 @@ class Runtime:
         self.agreement = agreement
         self._line = line
         self.timeout_seconds = timeout_seconds
+        self.sums: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        """Tensors that are sums over the workers already, by their `id`, whichever strategy of the job made them."""
         self._pid = os.getpid()
         self._ending = threading.Lock()
         self._failed = False

@@ -10,6 +10,7 @@ import concurrent.futures
 import json
 import sys
 import traceback
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,7 @@ class Job:
         self.data, self.agreement = data, agreement
         self.rank, self.size = data.rank, data.size
         self.cluster = Cluster()
+        self.sums: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self.failed: BaseException | None = None
 
     def report(self, step: int, phase: str) -> None:

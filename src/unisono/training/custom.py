@@ -52,7 +52,6 @@ class CustomLoops:
         self._before: dict[int, Any] = {}
         self._trained: weakref.WeakSet[Any] = weakref.WeakSet()
         self._models: list[weakref.ref[Any]] = []
-        self._sums: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._sharing = StateSharing(runtime.agreement, agreement.names, backend, agreement.from_chief)
 
     def add_model(self, model: Any) -> None:
@@ -172,7 +171,7 @@ class CustomLoops:
 
     def remember_sums(self, tensors: Sequence[Any]) -> None:
         """Notes what `all_reduce` has returned, so that an optimizer does not sum it again."""
-        self._sums.update({id(tensor): tensor for tensor in tensors})
+        self._runtime.sums.update({id(tensor): tensor for tensor in tensors})
 
     def as_written(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Returns a function of ours that the framework leaves as it is."""
@@ -183,7 +182,7 @@ class CustomLoops:
             if adoption.in_step:
                 return adoption.scope
         if not self.scope.inner:
-            if any(g is not None and self._sums.get(id(g)) is g for g in gradients):
+            if any(g is not None and self._runtime.sums.get(id(g)) is g for g in gradients):
                 raise ConfigurationError(
                     "These gradients come from unisono.all_reduce, and this optimizer sums what it is given over the "
                     "workers itself: they would be summed twice.",
