@@ -195,9 +195,10 @@ def test_a_sample_is_made_without_running_the_pipeline_where_shapes_are_known() 
 
 
 def test_dicts_keep_their_form_and_count_as_inputs() -> None:
-    part = next(source(numbers().map(lambda i: {"a": i, "b": (i, i)}).batch(5)).epoch())
-    assert part.batch["b"][1].tolist() == [0, 1, 2, 3, 4]
-    assert part.data == (part.batch,)
+    parts = list(source(numbers(8).map(lambda i: {"a": i, "b": (i, i)}).batch(5)).epoch())
+    assert [np.asarray(part.batch["b"][1]).tolist() for part in parts] == [[0, 1, 2, 3, 4], [5, 6, 7]]
+    assert len({type(part.batch["a"]) for part in parts}) == 1
+    assert all(part.data == (part.batch,) for part in parts)
 
 
 def test_class_weights() -> None:
