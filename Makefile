@@ -17,6 +17,8 @@ PY := .venv/bin/python
 PYTEST_ARGS ?=
 KERAS_BACKEND ?= tensorflow
 
+# These wait for most of their time: four tests run at a time.
+PATIENT := $(addprefix tests/multiprocess/,test_launch.py test_runtime.py) tests/contract/test_mpi_failures.py
 # Tests of contracts that keep one core busy; these, and others of that kind, run two files at a time.
 ONE_CORE := $(addprefix tests/contract/,test_resolvers.py test_sources.py test_sources_by_backend.py)
 
@@ -45,7 +47,8 @@ test: set-up
 	$(PY) -m ruff check .
 	$(PY) -m mypy
 	$(PY) -m pytest -n 2 --dist loadfile tests/unit tests/architecture $(ONE_CORE) $(PYTEST_ARGS)
-	$(PY) -m pytest tests/contract tests/multiprocess $(ONE_CORE:%=--deselect %) $(PYTEST_ARGS)
+	$(PY) -m pytest -n 4 $(PATIENT) $(PYTEST_ARGS)
+	$(PY) -m pytest tests/contract tests/multiprocess $(addprefix --deselect ,$(ONE_CORE) $(PATIENT)) $(PYTEST_ARGS)
 
 test-oldest: set-up-oldest
 	.venv-oldest/bin/python -m pytest tests/multiprocess/test_exact.py -k 'tensorflow-2 or jax-2' $(PYTEST_ARGS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,19 +32,3 @@ def leaves_nothing_behind() -> Iterator[None]:
     yield
     found = leaks.leaks(before)
     assert not found, "the test left behind:\n" + "\n".join(found)
-
-
-@pytest.fixture
-def free_ports() -> list[int]:
-    """Four TCP ports that are free now, below those that the system gives to outgoing connections."""
-    found: list[int] = []
-    for port in range(21000 + os.getpid() % 5000, 32000):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        found.append(port)
-        if len(found) == 4:
-            break
-    return found

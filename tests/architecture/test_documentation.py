@@ -16,6 +16,7 @@ import pytest
 import snippets
 
 import unisono
+from ports import free_ports
 from unisono import env, errors
 
 DOCS = house.ROOT / "docs"
@@ -118,10 +119,13 @@ def run_blocks(page: Path, backend: str, folder: Path) -> subprocess.CompletedPr
 
 
 def run(command: list[str], folder: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    paths = os.pathsep.join([os.environ["PYTHONPATH"], str(house.PACKAGE.parent)])
-    environ = {**os.environ, "PYTHONPATH": paths, **variables}
+    environ = {**os.environ, "PYTHONPATH": _paths(), **variables}
     environ.pop("TF_CONFIG", None)
     return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=SECONDS)
+
+
+def _paths() -> str:
+    return os.pathsep.join([os.environ["PYTHONPATH"], str(house.PACKAGE.parent)])
 
 
 def ways_to_start() -> list[list[str]]:
@@ -150,18 +154,19 @@ with open(f"result-{strategy.rank}.json", "w") as file:
 @pytest.mark.multiprocess
 @pytest.mark.timeout(2 * SECONDS)
 @pytest.mark.parametrize("commands", ways_to_start(), ids=lambda commands: commands[0].split()[0].split("=")[0])
-def test_the_ways_to_start_work(commands: list[str], tmp_path: Path, free_ports: list[int]) -> None:
+def test_the_ways_to_start_work(commands: list[str], tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN, encoding="utf-8")
     workers = 1 if commands == ["python train.py"] else 2
     # The commands by name are those of this environment; ports that others may hold are exchanged.
     environ = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "PYTHONPATH": str(house.PACKAGE.parent),
+        "PYTHONPATH": _paths(),
         "KERAS_BACKEND": "tensorflow",
         "UNISONO_STARTUP_TIMEOUT": "60",
     }
-    texts = [c.replace("12345", str(free_ports[0])).replace("23456", str(free_ports[1])) for c in commands]
+    first, second = map(str, free_ports(2))
+    texts = [c.replace("12345", first).replace("23456", second) for c in commands]
     if not (Path(sys.executable).parent / "unisono").exists():
         texts = [re.sub(r"^unisono ", "python -m unisono ", text) for text in texts]
     running = [

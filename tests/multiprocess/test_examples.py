@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from ports import free_ports
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 SECONDS = 600
@@ -51,8 +53,8 @@ def test_the_same_losses_on_three_backends() -> None:
     assert losses[2] == pytest.approx(losses[0], rel=1e-4)
 
 
-def test_two_terminals(free_ports: list[int], tmp_path: Path) -> None:
-    workers = ["--workers", *(f"localhost:{port}" for port in free_ports[:2])]
+def test_two_terminals(tmp_path: Path) -> None:
+    workers = ["--workers", *(f"localhost:{port}" for port in free_ports(2))]
     command = [sys.executable, str(EXAMPLES / "subclassed_mlp.py"), "--epochs", "3", *workers]
     terminals = [
         subprocess.Popen(

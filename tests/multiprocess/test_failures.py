@@ -95,7 +95,7 @@ def test_two_workers_on_one_core(backend, tmp_path):
     """JAX gives a process with one core a pool of one thread, in which a host callback of a large array hangs."""
     end = run_group(
         World(backend, "cluster", 2), ["failures.one_core", "exact.r01_parity"], tmp_path, case_seconds=PATIENCE,
-        restarts=0, prefix=("taskset", "-c", "0"),
+        restarts=0, cores=[0],
     )  # fmt: skip
     assert not end.broken, end.broken
     found = [end.results["failures.one_core"][rank] for rank in range(2)]

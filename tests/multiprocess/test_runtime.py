@@ -18,9 +18,9 @@ from typing import Any
 
 import psutil
 import pytest
-from worker_groups import free_ports
 
 import unisono
+from ports import free_ports
 
 HERE = Path(__file__).parent
 SOON = 2.0

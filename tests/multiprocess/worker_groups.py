@@ -8,14 +8,13 @@ group is ended, its output kept, and a fresh one goes on with the remaining case
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
+import functools
 import importlib.util
 import json
 import os
 import signal
-import socket
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -23,6 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from nursery import Child, Nursery, Order
+
+from ports import free_ports
 
 HERE = Path(__file__).resolve().parent
 START_SECONDS = 240.0
@@ -92,18 +94,6 @@ class GroupEnd:
     leftovers: list[str]
 
 
-def free_ports(count: int) -> list[int]:
-    """Returns TCP ports of 127.0.0.1 that were free a moment ago."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
-
-
 def tf_config(ports: Sequence[int], rank: int) -> str:
     """Returns the TF_CONFIG of one worker."""
     workers = [f"127.0.0.1:{port}" for port in ports]
@@ -136,6 +126,16 @@ def worker_environment(world: World, scratch: Path, marker: str) -> dict[str, st
     return environment
 
 
+@functools.cache
+def nursery(backend: str) -> Nursery:
+    """Returns the process of this session whose copies are the workers on one backend."""
+    folder = tempfile.TemporaryDirectory(prefix=f"nursery-{backend}-")
+    found = Nursery(worker_environment(World(backend, "plain", 1), Path(folder.name), "nursery"))
+    atexit.register(folder.cleanup)
+    atexit.register(found.close)
+    return found
+
+
 class _Start:
     """One start of the processes of a group, for some of its cases."""
 
@@ -148,7 +148,7 @@ class _Start:
         env: Mapping[str, str],
         ranks: Sequence[int],
         options: Mapping[str, Any],
-        prefix: Sequence[str],
+        cores: Sequence[int] | None,
         ports: Sequence[int] | None,
     ) -> None:
         self.world, self.cases, self.scratch, self.ranks = world, list(cases), scratch, list(ranks)
@@ -167,25 +167,21 @@ class _Start:
             **options,
         }
         (scratch / "plan.json").write_text(json.dumps(plan))
-        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.processes: dict[int, Child] = {}
         for rank in self.ranks:
             environment = worker_environment(world, scratch, self.marker)
             if world.kind == "cluster":
                 environment["TF_CONFIG"] = tf_config(ports, rank)
             environment.update(env)
-            with (
-                open(scratch / f"stdout.{rank}", "wb") as stdout,
-                open(scratch / f"stderr.{rank}", "wb") as stderr,
-            ):
-                self.processes[rank] = subprocess.Popen(
-                    [*prefix, sys.executable, str(HERE / "worker.py"), str(scratch / "plan.json"), str(rank)],
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=stdout,
-                    stderr=stderr,
-                    cwd=scratch,
-                    start_new_session=True,
-                )
+            order = Order(
+                argv=(str(HERE / "worker.py"), str(scratch / "plan.json"), str(rank)),
+                env=environment,
+                cwd=str(scratch),
+                stdout=str(scratch / f"stdout.{rank}"),
+                stderr=str(scratch / f"stderr.{rank}"),
+                cores=cores,
+            )
+            self.processes[rank] = nursery(world.backend).start(order)
 
     def result_path(self, case: str, rank: int) -> Path:
         return self.scratch / "results" / f"{case}.{rank}.json"
@@ -200,9 +196,9 @@ class _Start:
         while True:
             now = time.monotonic()
             for rank, process in self.processes.items():
-                if rank not in self.ended and process.poll() is not None:
+                if rank not in self.ended and (code := process.poll()) is not None:
                     self.ended[rank] = now - self.started
-                    if process.returncode != 0 and one_ended_at is None:
+                    if code != 0 and one_ended_at is None:
                         one_ended_at = now
             if len(self.ended) == len(self.processes):
                 return
@@ -233,14 +229,16 @@ class _Start:
 
     def leftovers(self, grace: float = 3.0) -> list[str]:
         """Returns the command lines of processes that outlived the workers, and ends them."""
+        sessions = {process.pid for process in self.processes.values()}
         deadline = time.monotonic() + grace
         while True:
             left = []
             for process in psutil.process_iter(["pid"]):
                 try:
-                    if process.environ().get("UNISONO_TEST_GROUP") == self.marker:
+                    ours = process.environ().get("UNISONO_TEST_GROUP") == self.marker
+                    if ours or os.getsid(process.pid) in sessions:
                         left.append(process)
-                except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+                except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess, ProcessLookupError):
                     continue
             if not left:
                 return []
@@ -259,7 +257,7 @@ class _Start:
     def worker_ends(self) -> dict[int, WorkerEnd]:
         return {
             rank: WorkerEnd(
-                returncode=process.returncode,
+                returncode=process.wait(timeout=60),
                 stdout=(self.scratch / f"stdout.{rank}").read_text(errors="replace"),
                 stderr=(self.scratch / f"stderr.{rank}").read_text(errors="replace"),
                 seconds=self.ended[rank],
@@ -279,7 +277,7 @@ def run_group(
     ranks: Sequence[int] | None = None,
     case_seconds: float = CASE_SECONDS,
     restarts: int = MOST_RESTARTS,
-    prefix: Sequence[str] = (),
+    cores: Sequence[int] | None = None,
     ports: Sequence[int] | None = None,
     **options: Any,
 ) -> GroupEnd:
@@ -293,7 +291,7 @@ def run_group(
         ranks: Workers to start; all if None.
         case_seconds: Longest time without a new result before the group counts as stuck.
         restarts: How often a broken group may be started again for its remaining cases.
-        prefix: Command put before Python, e.g. ("taskset", "-c", "0").
+        cores: Cores that the workers run on; all if None.
         ports: Ports of TF_CONFIG; free ones if None.
         **options: Further entries of the plan that `worker.py` reads.
 
@@ -314,7 +312,7 @@ def run_group(
             env=env or {},
             ranks=range(world.size) if ranks is None else ranks,
             options=options,
-            prefix=prefix,
+            cores=cores,
             ports=ports,
         )
         try:

@@ -16,10 +16,15 @@ from cases.world import World
 
 X = np.linspace(-1, 1, 11, dtype="float32")[:, None]
 
+TURNS = 20
+
+PLAIN_TURNS = 4
+"""Enough to compare with."""
+
 
 def r18_shared_paths(strategy: Any, world: World) -> dict[str, Any]:
     """Stock callbacks and saves with one path for all workers, many times over."""
-    repeats = world.arguments.get("repeats", 20)
+    repeats = PLAIN_TURNS if world.plain else TURNS
     with strategy.scope():
         model = toy_model()
         model.compile(sgd(0.1), loss="mse")
