@@ -13,6 +13,9 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help demo set-up set-up-oldest test test-oldest bench format docs clean
 
+# Tests start hundreds of processes: each would compile anew what it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 PY := .venv/bin/python
 PYTEST_ARGS ?=
 KERAS_BACKEND ?= tensorflow

@@ -85,7 +85,7 @@ def main(plan_path: str, rank_text: str) -> int:
 
     early = early_work() if plan.get("late") else None
     if plain:
-        strategy: Any = PlainStrategy(plan["backend"])
+        strategy: Any = PlainStrategy()
     else:
         import unisono
 

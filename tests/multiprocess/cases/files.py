@@ -176,7 +176,7 @@ def r27_slow_chief(strategy: Any, world: World) -> dict[str, Any]:
     class Slow(keras.callbacks.Callback):
         def on_train_end(self, logs: Any = None) -> None:
             if world.rank == 0:
-                time.sleep(4)
+                time.sleep(2.5)
 
     with strategy.scope():
         model = toy_model()

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import functools
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -155,12 +156,13 @@ def _length(opened: stream.Stream, data: bytes, place: int, number: int) -> int:
 
 def _masked(data: bytes) -> int:
     """Returns the checksum as TFRecord files hold it: turned, so that a CRC of data with CRCs inside is a good one."""
-    crc = _crc(data)
+    crc = _crc32c()(data)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def _crc(data: bytes) -> int:
-    return int(library("google_crc32c").value(data))
+@functools.cache
+def _crc32c() -> Callable[[bytes], int]:
+    return library("google_crc32c").value  # type: ignore[no-any-return]
 
 
 def _broken(opened: stream.Stream, number: int, what: str) -> DataError:
