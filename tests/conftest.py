@@ -20,6 +20,8 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
         os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
         config.add_cleanup(lambda: shutil.rmtree(cache, ignore_errors=True))
+    # Programs of tests run for less time than XLA takes to make them fast.
+    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
     # Of the processes that tests start; see `sitecustomize.py` there.
     folders = [str(Path(__file__).parent / "lean"), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(folders)

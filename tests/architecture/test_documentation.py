@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import concurrent.futures
+import contextlib
+import dataclasses
 import json
 import os
 import re
@@ -12,10 +14,12 @@ import sys
 from pathlib import Path
 
 import house
+import leaks
 import pytest
 import snippets
 
 import unisono
+from nursery import Nursery, Order
 from ports import free_ports
 from unisono import env, errors
 
@@ -76,22 +80,27 @@ def test_every_python_block_is_a_script_that_some_test_runs() -> None:
     assert len(SCRIPTS) >= 7
 
 
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """How a script has ended, and all it printed."""
+
+    returncode: int
+    output: str
+
+
 @pytest.fixture(scope="session")
 def ended_scripts(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> dict[tuple[Path, str], subprocess.CompletedProcess[str]]:
+) -> dict[tuple[Path, str], Ended]:
     """The scripts that the tests of this session want, two at a time, as each keeps about one core busy."""
-    chosen = {
-        (item.callspec.params["page"], item.callspec.params["backend"])
-        for item in request.session.items
-        if isinstance(item, pytest.Function) and "ended_scripts" in item.fixturenames
-    }
-    scripts = sorted(chosen)
-    folders = [tmp_path_factory.mktemp(page.stem) for page, _ in scripts]
+    chosen: dict[str, list[Path]] = {}
+    for item in request.session.items:
+        if isinstance(item, pytest.Function) and "ended_scripts" in item.fixturenames:
+            chosen.setdefault(item.callspec.params["backend"], []).append(item.callspec.params["page"])
+    folders = [tmp_path_factory.mktemp(backend or "any") for backend in chosen]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        return dict(
-            zip(scripts, pool.map(lambda each, folder: run_blocks(*each, folder), scripts, folders), strict=True)
-        )
+        found = pool.map(run_pages, chosen.values(), chosen, folders)
+        return {script: ended for some in found for script, ended in some.items()}
 
 
 @pytest.mark.multiprocess
@@ -99,29 +108,35 @@ def ended_scripts(
 @pytest.mark.parametrize(
     ("page", "backend"), SCRIPTS, ids=lambda value: value.name if isinstance(value, Path) else value
 )
-def test_python_blocks_run(
-    page: Path, backend: str, ended_scripts: dict[tuple[Path, str], subprocess.CompletedProcess[str]]
-) -> None:
+def test_python_blocks_run(page: Path, backend: str, ended_scripts: dict[tuple[Path, str], Ended]) -> None:
     """All blocks of a page that name no backend run in their order in one process; the others by themselves."""
     ended = ended_scripts[page, backend]
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.returncode == 0, ended.output
 
 
-def run_blocks(page: Path, backend: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    chosen = [b for b in snippets.blocks(page) if b.language == "python" and b.backend == backend]
-    script = folder / f"{page.stem}.py"
+def run_pages(pages: list[Path], backend: str, folder: Path) -> dict[tuple[Path, str], Ended]:
+    """Runs the blocks of some pages that name one backend, or of those that name none."""
+    environ = {**os.environ, "PYTHONPATH": _paths(), "KERAS_BACKEND": backend or "tensorflow"}
+    environ.pop("TF_CONFIG", None)
+    # What a test leaves behind is known by this variable; the nursery stays until all scripts have ended.
+    nursery = Nursery({name: text for name, text in environ.items() if name != leaks.SESSION})
+    with contextlib.closing(nursery):
+        return {(page, backend): run_blocks(nursery, page, backend, environ, folder) for page in pages}
+
+
+def run_blocks(nursery: Nursery, page: Path, backend: str, environ: dict[str, str], folder: Path) -> Ended:
+    script, output = folder / f"{page.stem}.py", folder / f"{page.stem}.txt"
+    own = folder / page.stem
+    own.mkdir()
     # Blank lines keep the line numbers of the page, for tracebacks.
     text = ""
-    for block in chosen:
-        text += "\n" * (block.line - 1 - text.count("\n")) + block.code
+    for block in snippets.blocks(page):
+        if block.language == "python" and block.backend == backend:
+            text += "\n" * (block.line - 1 - text.count("\n")) + block.code
     script.write_text(text, encoding="utf-8")
-    return run([sys.executable, str(script)], folder, {"KERAS_BACKEND": backend or "tensorflow"})
-
-
-def run(command: list[str], folder: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    environ = {**os.environ, "PYTHONPATH": _paths(), **variables}
-    environ.pop("TF_CONFIG", None)
-    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=SECONDS)
+    child = nursery.start(Order((str(script),), environ, str(own), str(output), f"{output}.err"))
+    code = child.wait(SECONDS)
+    return Ended(code, output.read_text(errors="replace") + Path(f"{output}.err").read_text(errors="replace"))
 
 
 def _paths() -> str:

@@ -102,7 +102,7 @@ def tf_config(ports: Sequence[int], rank: int) -> str:
 
 def worker_environment(world: World, scratch: Path, marker: str) -> dict[str, str]:
     """Returns the environment of a worker without TF_CONFIG: one thread a worker, nothing of the caller's cluster."""
-    dropped = ("TF_CONFIG", "SLURM_", "PMI", "OMPI_", "HYDRA_", "UNISONO_", "KERAS_", "JAX_", "XLA_", "PYTHONPATH")
+    dropped = ("TF_CONFIG", "SLURM_", "PMI", "OMPI_", "HYDRA_", "UNISONO_", "KERAS_", "JAX_", "PYTHONPATH")
     compiled = ("JAX_COMPILATION_CACHE_", "JAX_PERSISTENT_CACHE_")
     environment = {n: text for n, text in os.environ.items() if not n.startswith(dropped) or n.startswith(compiled)}
     paths = [str(HERE), str(HERE.parent / "lean")]
