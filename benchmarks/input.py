@@ -127,17 +127,24 @@ def arrays(rows: int) -> Section:
 
 
 def step(folder: Path, number: int) -> Section:
-    """Returns the step time of the MLP from files over that from memory."""
+    """Returns the step time of the MLP from files over that from memory, with Unisono and in plain Keras."""
     print("input: MLP from TFRecord ...", file=sys.stderr, flush=True)
-    spec = {"what": "step", "folder": str(folder)}
-    names = {"from memory": "memory", "from TFRecord, by file": "records"}
-    found = rounds({name: ("unisono", {**spec, "form": form}) for name, form in names.items()}, number)
-    times = {name: [max(a["step"] for a in answers) for answers in turns] for name, turns in found.items()}
-    memory, files = times.values()
-    ratio = median(b / a for a, b in zip(memory, files, strict=True))
-    lines = [(name, f"{median(values) * 1e3:.2f}") for name, values in times.items()]
-    target = Target("MLP from TFRecord over the same from memory", ratio, 1.10)
-    return Section("Input: the MLP on tensorflow, 2 workers", table(("", "ms a step"), lines), (target,))
+    variants = {
+        (name, form): (kind, {"what": "step", "folder": str(folder), "form": form})
+        for name, kind in ((UNISONO, "unisono"), ("two plain Keras processes, half of the data each", "plain"))
+        for form in ("memory", "records")
+    }
+    found = rounds({f"{name} {form}": variant for (name, form), variant in variants.items()}, number)
+    lines, ratios = [], []
+    for name in dict.fromkeys(name for name, _ in variants):
+        memory, files = (
+            [max(a["step"] for a in answers) for answers in found[f"{name} {form}"]] for form in ("memory", "records")
+        )
+        ratios.append(median(b / a for a, b in zip(memory, files, strict=True)))
+        lines.append((name, f"{median(memory) * 1e3:.2f}", f"{median(files) * 1e3:.2f}", f"{ratios[-1]:.2f}"))
+    heads = ("", "from memory (ms a step)", "from TFRecord, by file (ms a step)", "ratio")
+    target = Target("MLP from TFRecord over the same from memory", ratios[0], 1.10)
+    return Section("Input: the MLP on tensorflow", table(heads, lines), (target,))
 
 
 def sections(quick: bool, folder: Path | None = None) -> Iterator[Section]:

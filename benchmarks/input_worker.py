@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -82,14 +83,20 @@ def step() -> None:
     import keras
     import tensorflow as tf
 
-    from unisono import MultiWorkerMirroredStrategy
-
+    spec = orders.spec
     keras.utils.set_random_seed(0)
-    strategy = MultiWorkerMirroredStrategy()
-    with strategy.scope():
+    scope: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+    # A plain process takes its half of the data in batches of one worker.
+    workers, mine = 1, slice(spec["rank"], None, spec["size"])
+    if spec["kind"] == "unisono":
+        from unisono import MultiWorkerMirroredStrategy
+
+        strategy = MultiWorkerMirroredStrategy()
+        scope, workers, mine = strategy.scope(), strategy.num_replicas_in_sync, slice(None)
+    with scope:
         model = models.compiled(keras, "MLP")
-    batch = models.BATCH * strategy.num_replicas_in_sync
-    if orders.spec["form"] == "memory":
+    batch = models.BATCH * workers
+    if spec["form"] == "memory":
         x, y = models.data("MLP", input_data.STEPS * batch)
         arguments: dict[str, Any] = {"x": x, "y": y, "batch_size": batch}
     else:
@@ -99,7 +106,7 @@ def step() -> None:
             found = tf.io.parse_example(records, shapes)
             return found["x"], found["y"]
 
-        names = sorted(map(str, Path(orders.spec["folder"]).glob("examples-*")))
+        names = sorted(map(str, Path(spec["folder"]).glob("examples-*")))[mine]
         arguments = {"x": tf.data.TFRecordDataset(names).shuffle(2048).batch(batch).map(parse).prefetch(4)}
     for _ in orders:
         began = time.perf_counter()
