@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from nursery import Child, Nursery, Order
 
+from nursery import Child, Nursery, Order
 from ports import free_ports
 
 HERE = Path(__file__).resolve().parent
