@@ -129,6 +129,11 @@ def cut(data: Any, part: slice) -> Any:
     return _each(take, data)
 
 
+def first_row(data: Any, where: str) -> Any:
+    """Returns the first row of a batch in the form of `to_host`; arguments as there."""
+    return cut(to_host(data, where), slice(0, 1))
+
+
 def fingerprint(*structures: Any) -> int:
     """Returns a cheap hash of arrays that tells different batches, or the same rows in another order, apart.
 

@@ -203,7 +203,7 @@ class StreamSource(Source):
         if not rows:
             return
         if self._example is None:
-            self._example = batches.cut(batches.to_host(data, _WHERE), slice(0, 1))
+            self._example = batches.first_row(data, _WHERE)
         if ready:
             yield Part(data, rows, None, 0, bare)
             return
@@ -224,7 +224,7 @@ class StreamSource(Source):
         """Returns one example: of the first batch seen, or, before any epoch, of the whole data set."""
         if self._example is None:
             data, _ = batches.as_data(self._examples.first())
-            self._example = batches.cut(batches.to_host(data, _WHERE), slice(0, 1))
+            self._example = batches.first_row(data, _WHERE)
         return self._example
 
     def describe(self) -> str:

@@ -35,25 +35,22 @@ class WholeSource(Source):
     def _part(self, element: Any) -> Part:
         """Cuts this worker's part out of one global batch."""
         data, bare = batches.as_data(element)
-        if self._size == 1 and batches.is_ready(data):
-            total = batches.rows(data, self._where)
-            self._keep_example(data, total)
-            return Part(data, total, total, 0, bare)
-        data = batches.to_host(data, self._where)
+        ready = self._size == 1 and batches.is_ready(data)
+        if not ready:
+            data = batches.to_host(data, self._where)
         total = batches.rows(data, self._where)
-        self._keep_example(data, total)
+        if self._example is None and total:
+            self._example = batches.first_row(data, self._where)
+        if ready:
+            return Part(data, total, total, 0, bare)
         mine = shard.slice_of(total, self._rank, self._size)
         local = mine.stop - mine.start
         mark = self._mark(data) if self._size > 1 else 0
         return Part(batches.cut(data, mine) if local else None, local, total, mark, bare)
 
-    def _keep_example(self, data: tuple[Any, ...], total: int) -> None:
-        if self._example is None and total:
-            self._example = batches.cut(batches.to_host(data, self._where), slice(0, 1))
-
     def sample(self) -> tuple[Any, ...]:
         """Returns one example: of the first batch seen, or, before any epoch, of the batch that will be the first."""
         if self._example is None:
             data, _ = batches.as_data(self._first())
-            self._example = batches.cut(batches.to_host(data, self._where), slice(0, 1))
+            self._example = batches.first_row(data, self._where)
         return self._example
