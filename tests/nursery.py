@@ -1,8 +1,8 @@
 """Starts Python processes that have imported Keras and TensorFlow, which takes a fresh one longer than most tests.
 
 A nursery imports them once and does nothing else; on JAX and torch, too, `tf.data` and Keras's own file functions
-import TensorFlow sooner or later. Each process that a test asks for is a copy of it, made by `fork`
-before any framework has begun to work, that runs a script to its end.
+import TensorFlow sooner or later. Each process that a test asks for is a copy of it, made by `fork` before any
+framework has begun to work, that runs a script to its end.
 
 Usage: python nursery.py, with orders on standard input; see `Nursery`.
 """
@@ -10,6 +10,7 @@ Usage: python nursery.py, with orders on standard input; see `Nursery`.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
 import gc
 import json
@@ -24,6 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 START_SECONDS = 240.0
+PR_SET_PDEATHSIG = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +137,7 @@ class Child:
 
 def main() -> None:
     import keras  # noqa: F401
-    import tensorflow as tf  # noqa: F401
+    import tensorflow  # noqa: F401
 
     # What a copy does not touch, it need not copy: neither while it works nor when it ends.
     gc.freeze()
@@ -157,12 +159,10 @@ def _await_order() -> Order | None:
             os.read(ended, 4096)
             _reap()
         if 0 in readable:
-            line = b""
-            while not line.endswith(b"\n"):
-                more = os.read(0, 1 << 16)
-                if not more:
-                    return None
-                line += more
+            # One at a time: the next order is given when this one has been answered.
+            line = sys.stdin.buffer.readline()
+            if not line:
+                return None
             order = Order(**json.loads(line))
             pid = os.fork()
             if pid == 0:
@@ -190,6 +190,8 @@ def _say(*words: object) -> None:
 
 def _become(order: Order) -> None:
     """Gives this process what a new one would have been given."""
+    # A test session that is killed, or gives up a script, takes its processes with it.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.setsid()
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     for number, path, how in ((0, os.devnull, os.O_RDONLY), (1, order.stdout, flags), (2, order.stderr, flags)):

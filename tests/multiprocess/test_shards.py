@@ -24,8 +24,8 @@ def test_r05_uneven_files(run):
         history = found[name]["history"]
         assert history["seen"] == [ALL, ALL], name
         assert history["which"] == near([WHICH, WHICH]), name
+    assert found["one_file"]["history"]["seen"] == [LINES[0]] * 2
     if run.world.size == 2:
-        assert found["one_file"]["history"]["seen"] == [LINES[0]] * 2
         assert found["validation"]["history"]["val_seen"] == [ALL - LINES[0]] * 2
     assert found["evaluated"]["seen"] == ALL
     assert found["predicted"] == near([i / 10 * found["files"]["weight"] for i in range(ALL)])

@@ -5,7 +5,6 @@ Usage: python worker.py PLAN.json RANK
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import importlib
 import json
@@ -18,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 FILE_BARRIER_SECONDS = 120.0
-PR_SET_PDEATHSIG = 1
 
 
 def _plainly(value: Any) -> Any:
@@ -72,8 +70,6 @@ def _await_others(folder: Path, case: str, size: int) -> list[dict[str, Any]]:
 
 
 def main(plan_path: str, rank_text: str) -> int:
-    # A test session that is killed takes its workers with it.
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     plan, rank = json.loads(Path(plan_path).read_text()), int(rank_text)

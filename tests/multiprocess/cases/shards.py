@@ -16,7 +16,7 @@ from cases.world import World
 
 LINES = [30, 10, 0, 7]
 
-R05_FOR_MANY = ("files", "records", "all_at_once", "repeated")
+R05_FOR_MANY = ("files", "one_file", "records", "all_at_once", "repeated")
 """What three and four workers do of R05: the ways of sharing, but not all that can be asked of each."""
 
 
