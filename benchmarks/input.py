@@ -129,17 +129,17 @@ def arrays(rows: int) -> Section:
 def step(folder: Path, number: int) -> Section:
     """Returns the step time of the MLP from files over that from memory, with Unisono and in plain Keras."""
     print("input: MLP from TFRecord ...", file=sys.stderr, flush=True)
-    variants = {
-        (name, form): (kind, {"what": "step", "folder": str(folder), "form": form})
-        for name, kind in ((UNISONO, "unisono"), ("two plain Keras processes, half of the data each", "plain"))
-        for form in ("memory", "records")
-    }
-    found = rounds({f"{name} {form}": variant for (name, form), variant in variants.items()}, number)
+    kinds, forms = (
+        {UNISONO: "unisono", "two plain Keras processes, half of the data each": "plain"},
+        ("memory", "records"),
+    )
+    spec = {"what": "step", "folder": str(folder)}
+    found = rounds(
+        {f"{name} {form}": (kind, {**spec, "form": form}) for name, kind in kinds.items() for form in forms}, number
+    )
     lines, ratios = [], []
-    for name in dict.fromkeys(name for name, _ in variants):
-        memory, files = (
-            [max(a["step"] for a in answers) for answers in found[f"{name} {form}"]] for form in ("memory", "records")
-        )
+    for name in kinds:
+        memory, files = ([max(a["step"] for a in answers) for answers in found[f"{name} {form}"]] for form in forms)
         ratios.append(median(b / a for a, b in zip(memory, files, strict=True)))
         lines.append((name, f"{median(memory) * 1e3:.2f}", f"{median(files) * 1e3:.2f}", f"{ratios[-1]:.2f}"))
     heads = ("", "from memory (ms a step)", "from TFRecord, by file (ms a step)", "ratio")
