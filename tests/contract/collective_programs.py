@@ -252,6 +252,24 @@ def other_threads_run_while_one_waits(channel: Collectives) -> None:
         thread.join()
 
 
+def sums_begun_before_others(channel: Collectives) -> None:
+    size, rank = channel.size, channel.rank
+    first = np.array([rank, 1], np.int64)
+    begun = [channel.begin_all_reduce(first), channel.begin_all_reduce(np.full(3, rank, np.float64))]
+    np.testing.assert_array_equal(channel.all_reduce(np.array([2.0])), [2.0 * size])
+    left = channel.begin_all_reduce(np.array([rank], np.int64))
+    channel.barrier()
+    np.testing.assert_array_equal(begun[1].result(), np.full(3, sum(range(size))))
+    assert begun[0].result() is first
+    np.testing.assert_array_equal(first, [sum(range(size)), size])
+    np.testing.assert_array_equal(begun[0].result(), first)
+    del left
+    for turn in range(40):
+        # Nobody takes these results.
+        channel.begin_all_reduce(np.array([turn], np.int64))
+    assert channel.all_reduce(np.array([1], np.int64)) == [size]
+
+
 def values(channel: Collectives) -> object:
     mine = {"rank": channel.rank, "text": "ä" * channel.rank}
     assert objects.all_gather_object(channel, mine) == [
@@ -301,6 +319,7 @@ PROGRAMS = [
     arrays_that_cannot_be_reduced_are_refused,
     channels_are_independent,
     other_threads_run_while_one_waits,
+    sums_begun_before_others,
     values,
     lists_of_arrays,
 ]

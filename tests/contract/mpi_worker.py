@@ -25,6 +25,9 @@ class Patience:
     def arrived(self, channel: str, count: int) -> None:
         self.arrivals.append((channel, count))
 
+    def returned(self, channel: str, count: int) -> None:
+        self.arrivals.append((channel, count))
+
 
 def connect(watch: Patience) -> mpi.MpiCollectives:
     """Joins the other processes, however they were started."""

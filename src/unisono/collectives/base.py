@@ -2,8 +2,8 @@
 
 All workers call the same operations in the same order on the same channel; an operation returns when its
 result is complete. Arrays are NumPy arrays in host memory. The result of `all_reduce` is bit-identical on all
-workers. Operations of one channel must not overlap; different channels are independent of each other, also
-from different threads.
+workers. Operations of one channel must not overlap, save those that `begin_all_reduce` has begun; different channels
+are independent of each other, also from different threads.
 
 Any operation may raise, on every worker that waits in it:
     WorkerLostError, WorkerFailedError: another worker is gone; the channel is unusable from then on.
@@ -46,6 +46,16 @@ class Watch(Protocol):
     def arrived(self, channel: str, count: int) -> None:
         """Called when this worker enters its `count`-th operation of `channel`; must cost next to nothing."""
 
+    def returned(self, channel: str, count: int) -> None:
+        """Called when this worker is about to wait for an operation that it entered before others."""
+
+
+class Begun(Protocol):
+    """An all-reduce under way."""
+
+    def result(self) -> np.ndarray:
+        """Waits for it, and returns the array that was given, now holding the sums."""
+
 
 class Collectives(abc.ABC):
     """One ordered channel between all workers of the job."""
@@ -64,6 +74,17 @@ class Collectives(abc.ABC):
 
         Returns:
             `array` itself, now holding the result.
+        """
+
+    @abc.abstractmethod
+    def begin_all_reduce(self, array: np.ndarray) -> Begun:
+        """Begins to add up the arrays of all workers, without waiting for anyone.
+
+        It counts as an operation of the channel at this point. Other operations may follow before its result is
+        taken; the result need not be taken at all.
+
+        Args:
+            array: As in `all_reduce`, of at most a few kilobytes; not to be touched until the result is there.
         """
 
     @abc.abstractmethod

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from unisono.clock import Deadline
-from unisono.collectives.base import Collectives, ReduceOp
+from unisono.collectives.base import Begun, Collectives, ReduceOp
 from unisono.collectives.checks import check_in_place, check_plain, check_reducible, check_root
 from unisono.collectives.fate import Fate
 from unisono.errors import CollectiveTimeoutError, DivergenceError, UnisonoError
@@ -35,6 +36,10 @@ class Alone(Collectives):
         self._fate.raise_if_over()
         check_reducible(array)
         return array
+
+    def begin_all_reduce(self, array: np.ndarray) -> Begun:
+        """Has the result at once."""
+        return _Begun(array, lambda: self.all_reduce(array))
 
     def all_gather(self, array: np.ndarray) -> list[np.ndarray]:
         """Returns a copy of the array."""
@@ -90,6 +95,13 @@ class Threads(Collectives):
 
     def all_reduce(self, array: np.ndarray, op: ReduceOp = ReduceOp.SUM) -> np.ndarray:
         """Combines the arrays in the order of ranks."""
+        return self._begin(array, op).result()
+
+    def begin_all_reduce(self, array: np.ndarray) -> Begun:
+        """Brings an array to be added up."""
+        return self._begin(array, ReduceOp.SUM)
+
+    def _begin(self, array: np.ndarray, op: ReduceOp) -> Begun:
         check_reducible(array)
 
         def combine(arrays: list[np.ndarray]) -> np.ndarray:
@@ -99,8 +111,9 @@ class Threads(Collectives):
                 _COMBINE[op](total, other, out=total)  # type: ignore[call-arg]
             return total
 
-        array[...] = self._meet("all_reduce", (op.value, array.shape, array.dtype.name), array, combine)
-        return array
+        call = ("all_reduce", op.value, array.shape, array.dtype.name)
+        this = self._table.bring(self.rank, call, array, combine)
+        return _Begun(array, lambda: self._table.result(this, "all_reduce"))
 
     def all_gather(self, array: np.ndarray) -> list[np.ndarray]:
         """Returns a copy of every worker's array."""
@@ -138,7 +151,20 @@ class Threads(Collectives):
         """Has nothing to free."""
 
     def _meet(self, operation: str, same: tuple[Any, ...], part: Any, combine: Callable[[list[Any]], Any]) -> Any:
-        return self._table.meet(self.rank, (operation, *same), part, combine)
+        return self._table.result(self._table.bring(self.rank, (operation, *same), part, combine), operation)
+
+
+class _Begun:
+    """An all-reduce whose result goes into an array."""
+
+    def __init__(self, array: np.ndarray, wait: Callable[[], np.ndarray]) -> None:
+        self._array = array
+        self._wait = wait
+
+    def result(self) -> np.ndarray:
+        """Waits for the sums."""
+        self._array[...] = self._wait()
+        return self._array
 
 
 class _Round:
@@ -160,21 +186,31 @@ class _Table:
         self.timeout = timeout
         self.changed = changed
         self.fate = fate
-        self._round = _Round()
+        self._counts = [0] * size
+        self._rounds: dict[int, _Round] = defaultdict(_Round)
 
-    def meet(self, rank: int, call: tuple[Any, ...], part: Any, combine: Callable[[list[Any]], Any]) -> Any:
+    def bring(self, rank: int, call: tuple[Any, ...], part: Any, combine: Callable[[list[Any]], Any]) -> _Round:
+        """Brings one worker's part to its next round."""
         with self.changed:
             self.fate.raise_if_over()
-            this = self._round
+            number = self._counts[rank]
+            self._counts[rank] += 1
+            this = self._rounds[number]
             this.calls[rank], this.parts[rank] = call, part
             if len(this.calls) == self.size:
+                del self._rounds[number]
                 self._complete(this, combine)
+            return this
+
+    def result(self, this: _Round, operation: str) -> Any:
+        """Waits until all have brought theirs."""
+        with self.changed:
             deadline = Deadline.after(self.timeout)
             while not this.done:
                 # An operation that is complete returns its result even if the group has ended since.
                 self.fate.raise_if_over()
                 if not self.changed.wait(deadline.left) and not this.done and not self.fate.is_over:
-                    raise self._end(_late(self, this, call[0]))
+                    raise self._end(_late(self, this, operation))
             return this.result
 
     def abandon(self, error: UnisonoError) -> None:
@@ -186,7 +222,6 @@ class _Table:
             raise self._end(_different(self, this))
         this.result = combine([this.parts[rank] for rank in range(self.size)])
         this.done = True
-        self._round = _Round()
         self.changed.notify_all()
 
     def _end(self, error: UnisonoError) -> UnisonoError:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import os
 import socket
-import time
 import zlib
 from typing import Any
 
@@ -21,22 +20,22 @@ import numpy as np
 
 from unisono.collectives import ledger, mpi_start, patience
 from unisono.collectives.base import Collectives, ReduceOp, Watch
-from unisono.collectives.checks import REDUCIBLE, check_in_place, check_plain, check_reducible, check_root
-from unisono.collectives.fate import Fate
+from unisono.collectives.checks import check_in_place, check_plain, check_reducible, check_root
+from unisono.collectives.mpi_process import MpiProcess
 from unisono.collectives.objects import all_gather_object
 from unisono.collectives.packing import pieces
-from unisono.errors import DivergenceError, StartupError, UnisonoError, WorkerLostError
+from unisono.errors import DivergenceError, StartupError, UnisonoError
 
 # MPI's working memory is as large as the piece; larger pieces are not faster.
 _PIECE_BYTES = 16 << 20
-_NAME_SECONDS = 2.0
 _MAX_DIMS = 64
 # Enough to take the way of large messages: 128 KiB.
 _TRIED_ELEMENTS = 1 << 15
+_BEGUN_AT_MOST = 16
 
-# Numbers of the operations in the ledger; a broadcast adds its root, a reduction what `_reductions` says.
+# Numbers of the operations in the ledger; a broadcast adds its root, a reduction what `MpiProcess` says.
 _GATHER, _BARRIER, _CLOSE = range(3)
-_REDUCE, _BROADCAST = 1 << 10, 1 << 18
+_BROADCAST = 1 << 18
 _SUM, _MAX = ReduceOp.SUM, ReduceOp.MAX
 
 
@@ -57,7 +56,7 @@ def connect(watch: Watch, *, pmi: tuple[int, int, int] | None = None) -> MpiColl
     mpi, owned = mpi_start.start(pmi, functools.partial(watch.waiting, "the start of MPI"))
     world = mpi.COMM_WORLD
     world.Set_errhandler(mpi.ERRORS_RETURN)
-    shared = _Shared(mpi, watch, owned)
+    shared = MpiProcess(mpi, watch, owned)
     # The first channel is a communicator of its own, so that a user's mpi4py code cannot meet ours.
     first = MpiCollectives(shared, world, "start-up")
     try:
@@ -73,7 +72,7 @@ def connect(watch: Watch, *, pmi: tuple[int, int, int] | None = None) -> MpiColl
 class MpiCollectives(Collectives):
     """One channel: an MPI communicator of its own; made by `connect` and `channel`."""
 
-    def __init__(self, shared: _Shared, comm: Any, name: str) -> None:
+    def __init__(self, shared: MpiProcess, comm: Any, name: str) -> None:
         self.rank: int = comm.Get_rank()
         self.size: int = comm.Get_size()
         self._shared = shared
@@ -81,21 +80,14 @@ class MpiCollectives(Collectives):
         self._name = name
         self._count = 0
         self._ledger = ledger.Ledger()
+        self._begun: dict[int, _Begun] = {}
         self._closed = False
 
     def all_reduce(self, array: np.ndarray, op: ReduceOp = ReduceOp.SUM) -> np.ndarray:
         """Combines the arrays of all workers in place."""
         # The shortest way for small arrays, whose cost is that of these lines.
-        shared = self._shared
-        table = shared.sums if op is _SUM else shared.maxima if op is _MAX else shared.minima
-        known = table.get(array.dtype) if array.flags.carray else None
-        if known is None:
-            # Raises, save for an array that is only not aligned.
-            check_reducible(array)
-            known = table[array.dtype]
-        number, operation = known
-        self._enter("all_reduce", ledger.number(number, array.size))
-        in_place = shared.mpi.IN_PLACE
+        operation = self._enter_reduction(array, op)
+        in_place = self._shared.mpi.IN_PLACE
         if array.nbytes <= _PIECE_BYTES:
             self._complete(self._comm.Iallreduce(in_place, array, operation), array, "all_reduce")
             return array
@@ -104,6 +96,24 @@ class MpiCollectives(Collectives):
             part = flat[start:stop]
             self._complete(self._comm.Iallreduce(in_place, part, operation), part, "all_reduce")
         return array
+
+    def begin_all_reduce(self, array: np.ndarray) -> _Begun:
+        """Begins to add up the arrays of all workers in place."""
+        operation = self._enter_reduction(array, _SUM)
+        if len(self._begun) >= _BEGUN_AT_MOST:
+            # One whose result nobody has taken; all have begun it, so there is hardly anything to wait for.
+            self.finish(next(iter(self._begun.values())))
+        begun = _Begun(self, self._comm.Iallreduce(self._shared.mpi.IN_PLACE, array, operation), array, self._count)
+        # Kept until it is over, as MPI may write into the array even if nobody takes the result.
+        self._begun[begun.count] = begun
+        return begun
+
+    def finish(self, begun: _Begun) -> None:
+        """Waits for an operation that was begun on this channel."""
+        self._shared.fate.raise_if_over()
+        if self._begun.pop(begun.count, None) is not None:
+            self._shared.watch.returned(self._name, begun.count)
+            self._complete(begun.request, begun.array, "all_reduce")
 
     def all_gather(self, array: np.ndarray) -> list[np.ndarray]:
         """Brings every worker's array to every worker."""
@@ -167,8 +177,23 @@ class MpiCollectives(Collectives):
             self._complete(self._comm.Ibarrier(), None, "close")
             self._shared.finish()
         else:
+            for begun in list(self._begun.values()):
+                self.finish(begun)
             self._comm.Free()
         self._closed = True
+
+    def _enter_reduction(self, array: np.ndarray, op: ReduceOp) -> Any:
+        """Begins a reduction; returns MPI's operator."""
+        shared = self._shared
+        table = shared.sums if op is _SUM else shared.maxima if op is _MAX else shared.minima
+        known = table.get(array.dtype) if array.flags.carray else None
+        if known is None:
+            # Raises, save for an array that is only not aligned.
+            check_reducible(array)
+            known = table[array.dtype]
+        number, operation = known
+        self._enter("all_reduce", ledger.number(number, array.size))
+        return operation
 
     def _enter(self, operation: str, call: int) -> None:
         """Begins an operation; its number `call` must be the same on all workers."""
@@ -209,65 +234,19 @@ class MpiCollectives(Collectives):
             )
 
 
-class _Shared:
-    """What all channels of this process have in common: MPI, the watch, and the first failure."""
+class _Begun:
+    """An all-reduce under way on one channel: the `count`-th operation there."""
 
-    def __init__(self, mpi: Any, watch: Watch, owned: bool) -> None:
-        self.mpi = mpi
-        self.sums = _reductions(_REDUCE, mpi.SUM, mpi.LOR)
-        self.maxima = _reductions(_REDUCE + 100, mpi.MAX, mpi.LOR)
-        self.minima = _reductions(_REDUCE + 200, mpi.MIN, mpi.LAND)
-        self.watch = watch
-        self.manner = patience.CROWDED
-        self.fate = Fate()
-        self._owned = owned
-        self._abandoned: list[Any] = []
+    def __init__(self, channel: MpiCollectives, request: Any, array: np.ndarray, count: int) -> None:
+        self._channel = channel
+        self.request = request
+        self.array = array
+        self.count = count
 
-    def complete(self, request: Any, memory: Any, operation: str, channel: str) -> None:
-        """Waits for a request; `memory` is kept for as long as MPI may touch it."""
-        try:
-            if not request.Test():
-                patience.wait(request.Test, functools.partial(self._ask, operation, channel), manner=self.manner)
-        except self.mpi.Exception as problem:
-            self._abandoned.append((request, memory))
-            raise self._explain(problem, operation, channel) from problem
-        except BaseException as problem:
-            self._abandoned.append((request, memory))
-            if isinstance(problem, UnisonoError):
-                self.fate.end(problem)
-            else:
-                self.fate.end(UnisonoError(f"{operation} on channel {channel!r} was broken off: {problem!r}."))
-            raise
-
-    def finish(self) -> None:
-        """Ends MPI if it was started here; all workers have come to this point."""
-        self.fate.end(UnisonoError("The engine is closed."))
-        if self._owned:
-            self.mpi.Finalize()
-
-    def _ask(self, operation: str, channel: str, seconds: float) -> None:
-        self.fate.raise_if_over()
-        self.watch.waiting(f"{operation} on channel {channel!r}", seconds)
-
-    def _explain(self, problem: Any, operation: str, channel: str) -> UnisonoError:
-        """Finds the error to raise for one that MPI reports; a lost peer is better named by the watch."""
-        if problem.Get_error_class() == self.mpi.ERR_TRUNCATE:
-            return self.fate.end(
-                DivergenceError(
-                    f"The workers brought arrays of different sizes to {operation} on channel {channel!r}.",
-                    remedy="every worker must call the same operations with the same shapes and dtypes, in one order.",
-                )
-            )
-        began = time.monotonic()
-        try:
-            while (seconds := time.monotonic() - began) < _NAME_SECONDS:
-                self._ask(operation, channel, seconds)
-                time.sleep(patience.ASK_EVERY)
-        except UnisonoError as named:
-            return self.fate.end(named)
-        return self.fate.end(
-            WorkerLostError(f"{operation} on channel {channel!r} failed: another worker is gone. MPI says: {problem}.")
-        )
+    def result(self) -> np.ndarray:
+        """Waits for the sums."""
+        self._channel.finish(self)
+        return self.array
 
 
 def _try_out(channel: Collectives) -> None:
@@ -282,11 +261,6 @@ def _try_out(channel: Collectives) -> None:
             rank=channel.rank,
             phase="start-up",
         )
-
-
-def _reductions(first: int, operation: Any, logical: Any) -> dict[np.dtype, tuple[int, Any]]:
-    """Returns the number for the ledger and MPI's operator of each dtype."""
-    return {dtype: (first + dtype.num, logical if dtype == np.bool_ else operation) for dtype in REDUCIBLE}
 
 
 def _dtype_code(dtype: np.dtype) -> int:

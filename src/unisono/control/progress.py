@@ -32,8 +32,12 @@ class Progress:
         self.counts[channel] = count
         self._current[threading.get_ident()] = (channel, count)
 
+    def returned(self, channel: str, count: int) -> None:
+        """The calling thread turns to an operation again that it entered before others."""
+        self._current[threading.get_ident()] = (channel, count)
+
     def waiting(self, operation: str, seconds: float) -> Wait:
-        """The calling thread waits in the operation that it entered last."""
+        """The calling thread waits in the operation to which it turned last."""
         channel, count = self._current.get(threading.get_ident(), (operation, 0))
         wait = Wait(channel, count, operation, seconds)
         self._waits[channel] = (wait, self.clock())
@@ -41,9 +45,9 @@ class Progress:
 
     def waits(self) -> tuple[Wait, ...]:
         """Returns where threads wait now, and have for long enough to be told."""
-        fresh = self.clock() - _STALE_SECONDS
+        fresh, current = self.clock() - _STALE_SECONDS, set(self._current.values())
         return tuple(
             wait
             for wait, at in list(self._waits.values())
-            if at >= fresh and wait.seconds >= _WORTH_TELLING_SECONDS and self.counts.get(wait.channel) == wait.count
+            if at >= fresh and wait.seconds >= _WORTH_TELLING_SECONDS and (wait.channel, wait.count) in current
         )

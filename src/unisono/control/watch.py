@@ -36,6 +36,10 @@ class ControlWatch:
         """See `Watch`."""
         self._progress.arrived(channel, count)
 
+    def returned(self, channel: str, count: int) -> None:
+        """See `Watch`."""
+        self._progress.returned(channel, count)
+
     def waiting(self, operation: str, seconds: float) -> None:
         """See `Watch`."""
         wait = self._progress.waiting(operation, seconds)

@@ -148,6 +148,10 @@ def test_heartbeats_tell_of_waits_that_last_and_are_not_over():
     progress.waiting("all_reduce", 2.6)
     progress.arrived("main", 2)
     assert progress.waits() == (), "the next operation has begun"
+    progress.returned("main", 1)
+    assert progress.waiting("all_reduce", 0.7) == Wait("main", 1, "all_reduce", 0.7)
+    assert progress.waits() == (Wait("main", 1, "all_reduce", 0.7),), "it was begun before the second"
+    assert progress.counts == {"main": 2}
 
 
 def test_each_thread_waits_in_its_own_channel():
