@@ -62,6 +62,9 @@ class Source(abc.ABC):
     """Whether each worker reads data of its own, whose end the others need not share: a worker whose data has ended
     takes part in the remaining steps without examples."""
 
+    ahead: int = 0
+    """How many global batches may be read before the step that needs them, beyond the next one."""
+
     @abc.abstractmethod
     def epoch(self) -> Iterator[Part]:
         """One full pass, as a lazy generator.

@@ -33,15 +33,15 @@ def as_data(element: Any) -> tuple[tuple[Any, ...], bool]:
     return (element,), True
 
 
-def _each(function: Callable[[Any], Any], node: Any) -> Any:
+def each(function: Callable[[Any], Any], node: Any) -> Any:
     """Maps the leaves of a batch; a walk of our own, as `keras.tree` costs more than the work on a small batch."""
     kind = type(node)
     if kind is tuple:
-        return tuple([_each(function, n) for n in node])
+        return tuple([each(function, n) for n in node])
     if kind is dict:
-        return {k: _each(function, n) for k, n in node.items()}
+        return {k: each(function, n) for k, n in node.items()}
     if kind is list:
-        return [_each(function, n) for n in node]
+        return [each(function, n) for n in node]
     if node is None or hasattr(node, "shape"):
         return function(node)
     return keras.tree.map_structure(function, node)
@@ -49,7 +49,7 @@ def _each(function: Callable[[Any], Any], node: Any) -> Any:
 
 def _leaves(data: Any) -> list[Any]:
     found: list[Any] = []
-    _each(found.append, data)
+    each(found.append, data)
     return [a for a in found if a is not None]
 
 
@@ -78,7 +78,7 @@ def to_host(data: Any, where: str) -> Any:
             "structure of such arrays.",
         )
 
-    return _each(convert, data)
+    return each(convert, data)
 
 
 def is_ready(data: Any) -> bool:
@@ -126,7 +126,7 @@ def cut(data: Any, part: slice) -> Any:
             return ScipyLeaf(a).take(part, part)
         return a[part].copy() if copies and not a.flags.writeable else a[part]
 
-    return _each(take, data)
+    return each(take, data)
 
 
 def first_row(data: Any, where: str) -> Any:

@@ -25,6 +25,8 @@ from unisono.data.whole import WholeSource
 from unisono.errors import ConfigurationError
 
 _WHERE = "The tf.data.Dataset"
+_AHEAD = 2
+"""Enough for a worker that waits for its own next batch to hear meanwhile what the others have."""
 
 
 def tensorflow_source(
@@ -176,6 +178,8 @@ class StreamSource(Source):
         self._whole = sharing.whole
         self._in_step = sharing.in_step
         self._find = sharing.find
+        # Files are there, whoever reads them; Python code that yields examples may wait for what the loop does.
+        self.ahead = _AHEAD if sharing.find is not None else 0
         self._report = sharing.report
         self._rank = rank
         self._size = size

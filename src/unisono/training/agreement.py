@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from unisono.collectives.base import Collectives
+from unisono.collectives.base import Begun, Collectives
 from unisono.collectives.objects import all_gather_object, broadcast_object
 from unisono.data.base import Part
 from unisono.errors import DivergenceError
@@ -140,6 +140,14 @@ class StepAgreement:
         vector = mine.vector()
         return self.heard(self._channel.all_reduce(vector) if self._channel.size > 1 else vector, mine)
 
+    def ask(self, mine: Statement) -> Asked:
+        """States what this worker has, without waiting for the others; other agreements may follow before the answer.
+
+        Args:
+            mine: What this worker says.
+        """
+        return Asked(self, mine, self._channel.begin_all_reduce(mine.vector()))
+
     def heard(self, sums: np.ndarray, mine: Statement) -> Verdict:
         """Returns what holds for all, from sums that have come another way.
 
@@ -197,6 +205,25 @@ class StepAgreement:
     def from_chief(self, value: object) -> object:
         """Returns the chief's value on all workers."""
         return value if self._channel.size == 1 else broadcast_object(self._channel, value)
+
+
+class Asked:
+    """A step to be agreed on: what this worker has said, and, once all have spoken, what holds.
+
+    Args:
+        agreement: With whom.
+        statement: What this worker says.
+        sums: Sum over all workers of `Statement.vector()`, on its way.
+    """
+
+    def __init__(self, agreement: StepAgreement, statement: Statement, sums: Begun) -> None:
+        self._agreement = agreement
+        self.statement = statement
+        self._sums = sums
+
+    def answer(self) -> Verdict:
+        """Waits for the others; see `StepAgreement.step`."""
+        return self._agreement.heard(self._sums.result(), self.statement)
 
 
 def _mark(text: str) -> int:

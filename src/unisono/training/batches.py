@@ -2,16 +2,19 @@
 
 The agreement of each step is made where the loop asks for data: an epoch therefore ends on all workers at the same
 step, by the same `StopIteration` that ends it in one process. In training, what a worker states about the next step
-travels with the gradients of this one where it can: for that, data is read one batch ahead.
+travels with the gradients of this one where it can: for that, data is read one batch ahead. Other loops over files
+state what they have a few batches before it is their turn, so that nobody waits for the others at each batch.
 """
 
 from __future__ import annotations
 
+import itertools
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from unisono.data.base import Part, Source
-from unisono.training.agreement import Statement, StepAgreement, Verdict
+from unisono.training.agreement import Asked, Statement, StepAgreement, Verdict
 from unisono.training.census import Census
 from unisono.training.keras_private import DataAdapter
 from unisono.training.rider import Rider, Ticket
@@ -66,34 +69,59 @@ class Feed(DataAdapter):  # type: ignore[misc]
         """Takes statements along with exchanges of gradients; None where each step is agreed on by itself."""
         self.census: Census | None = None
         """Counts examples; None where nobody has asked for it."""
+        self.may_stop = False
+        """Whether a worker may want to stop before a step, so that nothing can be agreed before the step is near."""
 
     def __iter__(self) -> Iterator[LocalBatch]:
         parts = self._source.epoch()
-        ticket: Ticket | None = None
+        steps = self._steps_ahead(parts) if self._source.ahead and not self.may_stop else self._steps(parts)
         try:
-            statement = self._statement(next(parts, None))
-            self._settle()
-            verdict = self._agreement.step(statement)
-            while not (verdict.over or verdict.stop):
-                batch = LocalBatch.of(self._data(statement.part), verdict)
+            for part, verdict in steps:
+                if verdict.over or verdict.stop:
+                    break
                 if self.census is not None:
-                    self.census.add(statement.part)
-                if self.rider is None or self._agreement.alone:
-                    yield batch
-                    statement = self._statement(next(parts, None))
-                else:
-                    statement = self._statement(next(parts, None))
-                    ticket = self.rider.load(statement.vector())
-                    yield batch
-                verdict = self._next(statement, ticket)
+                    self.census.add(part)
+                yield LocalBatch.of(self._data(part), verdict)
             if verdict.stop:
                 self._stopped()
             if self.census is not None:
                 self.census.close_epoch()
         finally:
+            steps.close()  # type: ignore[attr-defined]
+            parts.close()  # type: ignore[attr-defined]
+
+    def _steps(self, parts: Iterator[Part]) -> Iterator[tuple[Part | None, Verdict]]:
+        """Yields this worker's part of each step and what holds for it, for as long as somebody asks."""
+        ticket: Ticket | None = None
+        try:
+            statement = self._statement(next(parts, None))
+            self._settle()
+            verdict = self._agreement.step(statement)
+            while True:
+                part = statement.part
+                if self.rider is None or self._agreement.alone:
+                    yield part, verdict
+                    statement = self._statement(next(parts, None))
+                else:
+                    statement = self._statement(next(parts, None))
+                    ticket = self.rider.load(statement.vector())
+                    yield part, verdict
+                verdict = self._next(statement, ticket)
+        finally:
             if ticket is not None and self.rider is not None:
                 self.rider.drop(ticket)
-            parts.close()  # type: ignore[attr-defined]
+
+    def _steps_ahead(self, parts: Iterator[Part]) -> Iterator[tuple[Part | None, Verdict]]:
+        """Like `_steps`, but what is agreed on a step has been on its way since some steps before."""
+        asked: deque[Asked] = deque()
+        for ahead in itertools.count():
+            # The first batch waits for no other; all workers have asked equally often when a batch is yielded.
+            while len(asked) <= min(ahead, self._source.ahead):
+                ended = bool(asked) and asked[-1].statement.part is None
+                asked.append(self._agreement.ask(self._statement(None if ended else next(parts, None))))
+            self._settle()
+            first = asked.popleft()
+            yield first.statement.part, first.answer()
 
     def _data(self, part: Part | None) -> Any:
         return self._source.sample() if part is None or part.data is None else part.batch

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
 import numpy as np
 
+from unisono.data import batches
 from unisono.data.base import Source
 from unisono.data.distributed import Distributed
 from unisono.training.agreement import StepAgreement
@@ -42,8 +44,7 @@ class DistributedDataset(Distributed):
         source = self._source
         source.on_epoch_begin()
         for batch in Feed(source, self._agreement, "own loop"):
-            local = batch.verdict.local
-            yield keras.tree.map_structure(lambda a, rows=local: _tensor(a, rows), batch.data)
+            yield batches.each(functools.partial(_tensor, batch.verdict.local), batch.data)
         source.on_epoch_end()
 
     @property
@@ -52,9 +53,9 @@ class DistributedDataset(Distributed):
         return self.dataset.element_spec
 
 
-def _tensor(array: Any, rows: int) -> Any:
-    if array is None:
-        return None
+def _tensor(rows: int, array: Any) -> Any:
+    if array is None or (rows and keras.ops.is_tensor(array)):
+        return array
     kept = array if rows else array[:0]
     if isinstance(kept, np.ndarray) and kept.dtype.kind in "OSU" and keras.backend.backend() != "tensorflow":
         # Only TensorFlow has tensors of strings.

@@ -80,6 +80,7 @@ class Loops:
             # One that came too late for the loop before, or from `train_on_batch`, is not about this loop.
             adoption.steps.stop_wish = False
             feed = self._feed(source, "fit", lambda: (reading(), self._stop_wish() or model.stop_training))
+            feed.may_stop = True
             if is_stock_train_step(model):
                 # A step of the user's own may ask to stop, which must hold before the next.
                 feed.rider = adoption.rider

@@ -103,6 +103,73 @@ def test_the_step_before_has_ended_when_the_next_is_agreed():
     assert order == ["settle", "agree"] * 2
 
 
+def ahead(parts: list[list[Part]], far: int) -> list[Any]:
+    """Runs one epoch of sources that may be read ahead; returns what was read when each batch came, and what came."""
+
+    def work(channel: Any) -> Any:
+        read: list[int] = []
+        source = Listed(parts[channel.rank])
+        source.ahead = far
+        source.apart = True
+        epoch = source.epoch
+
+        def counted() -> Iterator[Part]:
+            for each in epoch():
+                read.append(each.local)
+                yield each
+
+        source.epoch = counted
+        feed = Feed(source, StepAgreement(channel, list(names(len(parts)))), "evaluate")
+        return [(len(read), b.verdict.local, b.verdict.total) for b in feed]
+
+    return together(len(parts), work)
+
+
+def own(*rows: int) -> list[Part]:
+    return [part(n, None) for n in rows]
+
+
+def test_data_is_read_ahead_where_the_source_allows_it():
+    one, two = ahead([own(2, 2, 2, 2), own(3, 3, 3, 3)], 2)
+    assert one == [(1, 2, 5), (3, 2, 5), (4, 2, 5), (4, 2, 5)], "the first batch waits for no other"
+    assert two == [(1, 3, 5), (3, 3, 5), (4, 3, 5), (4, 3, 5)]
+
+
+def test_a_worker_whose_data_has_ended_takes_part_until_the_last_has():
+    one, two, three = ahead([own(2), own(3, 3, 3, 1), own()], 2)
+    assert [total for _, _, total in one] == [total for _, _, total in two] == [5, 3, 3, 1]
+    assert [local for _, local, _ in one] == [2, 0, 0, 0]
+    assert [local for _, local, _ in three] == [0] * 4
+
+
+def test_loops_that_end_early_leave_nothing_that_disturbs_the_next():
+    def work(channel: Any) -> Any:
+        agreement = StepAgreement(channel, list(names(2)))
+        totals = []
+        for _ in range(30):
+            source = Listed(own(1, 2, 3, 4, 5))
+            source.ahead, source.apart = 2, True
+            for batch in Feed(source, agreement, "own loop"):
+                totals.append(batch.verdict.total)
+                if batch.verdict.local == 2:
+                    break
+        return totals, agreement.any(channel.rank == 1)
+
+    assert together(2, work) == [([2, 4] * 30, True)] * 2
+
+
+def test_nothing_is_read_ahead_where_a_worker_may_stop_before_a_step():
+    def work(channel: Any) -> Any:
+        source = Listed(own(1, 1, 1, 1))
+        source.ahead, source.apart = 2, True
+        asked = iter([False, False, channel.rank == 1, False])
+        feed = Feed(source, StepAgreement(channel, list(names(2))), "fit", wants=lambda: (False, next(asked)))
+        feed.may_stop = True
+        return len(list(feed))
+
+    assert together(2, work) == [2, 2]
+
+
 class Train:
     """Does the exchange of each step, with what rides along; some steps have none."""
 
