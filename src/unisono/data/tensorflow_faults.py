@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from unisono.data import tensorflow_edit
 from unisono.data.tensorflow_graph import PipelineGraph
+from unisono.data.tensorflow_iterate import elements
 from unisono.data.tensorflow_stages import Layout, Stage
 from unisono.errors import DataError
 
@@ -32,7 +33,7 @@ def watched(dataset: Any, rank: int, find: Find | None) -> Iterator[Any]:
     Raises:
         DataError: If a file or a record cannot be read.
     """
-    iterator = iter(dataset)
+    iterator = elements(dataset)
     while True:
         try:
             element = next(iterator)
