@@ -196,8 +196,7 @@ class TensorFlowBackend(TensorFlowCustom, Backend):
 
     def prepare(self, model: Any, train: Callable[..., Any], sample: tuple[Any, ...]) -> None:
         if isinstance(train, _Stateful) and hasattr(train.step, "get_concrete_function"):
-            specs = tf.nest.map_structure(_any_batch, sample)
-            train.step.get_concrete_function(specs, tf.TensorSpec([4], tf.float32))
+            train.prepare(tf.nest.map_structure(_any_batch, sample))
 
     def function_for_keras(self, run: Callable[[Any, Iterator[Any]], tuple[Any, Any]]) -> Callable[..., Any]:
         return lambda iterator: run(None, iterator)[0]
@@ -233,13 +232,35 @@ class _Stateful:
 
     def __init__(self, step: Callable[..., Any]) -> None:
         self.step = step
+        self._traced: dict[Any, Callable[..., Any]] = {}
+
+    def prepare(self, specs: Any) -> None:
+        """Traces the step for data of a form, of any number of examples."""
+        traced = self.step.get_concrete_function(  # type: ignore[attr-defined]
+            specs, tf.TensorSpec([4], tf.float32)
+        )
+        self._traced[_form(specs)] = traced
 
     def __call__(self, state: None, data: Any, weights: np.ndarray) -> tuple[Any, None]:
-        return self.step(data, tf.constant(weights)), None
+        # To find the trace that fits takes `tf.function` as long as a small step itself.
+        traced = None if tf.config.functions_run_eagerly() else self._traced.get(_form(data))
+        return (traced or self.step)(data, tf.constant(weights)), None
 
 
 def _tensors(data: Any) -> Any:
     return tf.nest.map_structure(lambda a: None if a is None else tf.convert_to_tensor(a), data)
+
+
+def _form(data: Any) -> Any:
+    """Returns a value that is equal for batches, and specs of batches, that differ in the number of examples only."""
+    if type(data) is tuple:
+        return tuple([_form(d) for d in data])
+    if type(data) is dict:
+        return tuple([(key, _form(d)) for key, d in data.items()])
+    if isinstance(data, (np.ndarray, tf.Tensor, tf.TensorSpec)):
+        return tf.as_dtype(data.dtype), tuple(data.shape[1:])
+    # Nothing is equal to something of another kind.
+    return None if data is None else object()
 
 
 def _any_batch(leaf: Any) -> Any:
