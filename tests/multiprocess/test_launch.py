@@ -387,8 +387,9 @@ def test_free_ports_are_different_and_free() -> None:
 
 def test_mpiexec_is_recognised(tmp_path):
     code = (
-        "from unisono import env; from unisono.cluster import resolve; c = resolve.resolve(env.snapshot());"
-        "print(c.rank, c.size, c.bootstrap)"
+        "import os; from unisono import env; from unisono.cluster import resolve; c = resolve.resolve(env.snapshot());"
+        # In one piece, as mpiexec mixes the pieces that its processes write.
+        "os.write(1, f'{c.rank} {c.size} {c.bootstrap}\\n'.encode())"
     )
     mpiexec = Path(sys.executable).with_name("mpiexec")
     done = subprocess.run(
