@@ -44,6 +44,9 @@ def pipeline(spec: dict[str, Any], part: tuple[int, int] | None, batch: int) -> 
             data = data.take(whole // part[1])
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy[spec["policy"]]
+    if not spec["tuned"]:
+        # On one core its thread sleeps ever longer, and the end of an epoch waits for it.
+        options.autotune.enabled = False
     return data.batch(batch).prefetch(4).with_options(options)
 
 
