@@ -121,11 +121,18 @@ def _records(file: Any, row: Any) -> Any:
 
 
 def _lines(file: Any, row: Any) -> Any:
+    # One or the other: each line would pass through a data set that joins both.
+    variant = tf.cond(
+        row[3] > 0,
+        # Not by `tf.data.TextLineDataset`, which is two data sets, one inside another.
+        lambda: tf.raw_ops.TextLineDataset(filenames=[file], compression_type="", buffer_size=_CHUNK >> 2),
+        lambda: tf.data.experimental.to_variant(_lines_of_range(file, row[0], row[1], row[2])),
+    )
+    return tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
+
+
+def _lines_of_range(file: Any, start: Any, stop: Any, unended: Any) -> Any:
     """Reads a range in chunks and cuts these into lines; what a chunk ends with goes before the next one."""
-    start, stop, unended, whole = row[0], row[1], row[2], row[3]
-    # Not by `tf.data.TextLineDataset`, which is two data sets, one inside another.
-    lines = tf.raw_ops.TextLineDataset(filenames=tf.fill([whole], file), compression_type="", buffer_size=_CHUNK >> 2)
-    all_lines = tf.data.experimental.from_variant(lines, tf.TensorSpec([], tf.string))
     end = tf.data.Dataset.from_tensors(tf.constant("\n")).take(unended)
 
     @_as_it_is  # type: ignore[untyped-decorator]
@@ -140,7 +147,7 @@ def _lines(file: Any, row: Any) -> Any:
         return lines[-1], lines[:-1]
 
     chunks = tf.data.Dataset.range(start, stop, _CHUNK).map(chunk).concatenate(end)
-    return all_lines.concatenate(chunks.scan(tf.constant(""), split).unbatch())
+    return chunks.scan(tf.constant(""), split).unbatch()
 
 
 def _chunk(name: bytes, start: int, stop: int) -> bytes:
