@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from unisono.data.file_difference import difference
 from unisono.errors import ConfigurationError, DataError, DivergenceError
-
-NAMED = 5
-"""Files that a message names one by one."""
 
 Patterns = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 """What users write for files: a path or pattern, or several."""
@@ -148,27 +146,9 @@ def agree(mine: tuple[File, ...], chiefs: tuple[File, ...], rank: int) -> None:
     """
     if mine == chiefs:
         return
-    here, there = {file.path: file.size for file in mine}, {file.path: file.size for file in chiefs}
-    parts = [
-        ("only on this worker", [path for path in here if path not in there]),
-        ("only on the chief", [path for path in there if path not in here]),
-        (
-            "of another size",
-            [
-                f"{path} ({size} bytes on this worker, {there[path]} on the chief)"
-                for path, size in here.items()
-                if path in there and there[path] != size
-            ],
-        ),
-    ]
-    told = "; ".join(f"{what}: {_some(paths)}" for what, paths in parts if paths)
+    told = difference({file.path: file.size for file in mine}, {file.path: file.size for file in chiefs})
     raise DivergenceError(
-        f"Worker {rank} finds other files than the chief. {told or 'They come in another order'}.",
+        f"Worker {rank} finds other files than the chief: {told}.",
         remedy="give all workers the same files, or use AutoShardPolicy.OFF and give each worker files of its own.",
         rank=rank,
     )
-
-
-def _some(paths: list[str]) -> str:
-    more = f" and {len(paths) - NAMED:,} more" if len(paths) > NAMED else ""
-    return ", ".join(paths[:NAMED]) + more

@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from unisono.data.file_difference import difference
 from unisono.data.tensorflow_graph import PipelineGraph
 from unisono.data.tensorflow_stages import Stage
 from unisono.errors import DivergenceError
@@ -70,7 +71,9 @@ def compare(mine: Sequence[Files | None], chief: Sequence[Files | None]) -> None
     for here, there in zip(mine, chief, strict=True):
         if here is not None and there is not None and here.names != there.names:
             raise DivergenceError(
-                _difference(here.names, there.names),
+                f"This worker's tf.data pipeline reads other files than the chief's, {len(here.names):,} of them where "
+                f"the chief has {len(there.names):,}: "
+                f"{difference(dict.fromkeys(here.names), dict.fromkeys(there.names))}.",
                 remedy="give all workers the same list of files. If the script shares them out by itself, say so: "
                 "options = tf.data.Options(); options.experimental_distribute.auto_shard_policy = "
                 "tf.data.experimental.AutoShardPolicy.OFF; dataset = dataset.with_options(options).",
@@ -121,15 +124,3 @@ def _names(graph: PipelineGraph, stage: Stage) -> tuple[str, ...] | None:
     else:
         return None
     return tuple(dict.fromkeys(value.decode(errors="replace") for value in values))
-
-
-def _difference(here: Sequence[str], there: Sequence[str]) -> str:
-    more, fewer = sorted(set(here) - set(there)), sorted(set(there) - set(here))
-    parts = [f"{len(here):,} files here, {len(there):,} on the chief's host"]
-    if more:
-        parts.append(f"only here: {', '.join(more[:3])}{' ...' if len(more) > 3 else ''}")
-    if fewer:
-        parts.append(f"only there: {', '.join(fewer[:3])}{' ...' if len(fewer) > 3 else ''}")
-    if not more and not fewer:
-        parts.append("in another order")
-    return f"This worker's tf.data pipeline reads other files than the chief's: {'; '.join(parts)}."

@@ -12,6 +12,7 @@ import keras
 
 from unisono.training.hooks import Hooks, method
 from unisono.training.keras_private import in_stateless_scope
+from unisono.training.metrics import value_now
 
 
 class Loops(Protocol):
@@ -69,9 +70,7 @@ def hook(metric: Any, loops: Loops) -> Hooks:
             return original(*args, **kwargs)
         reduced = reduce_variables(variables, loops)
         with keras.StatelessScope(state_mapping=list(zip(variables, reduced, strict=True))):
-            found = original(*args, **kwargs)
-            # A metric may return its variable, which is what it is here in this scope only.
-            return found.value if isinstance(found, keras.Variable) else found
+            return value_now(original(*args, **kwargs))
 
     hooks.set("update_state", loops.as_written(update_state))
     hooks.set("result", loops.as_written(result))

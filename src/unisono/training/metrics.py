@@ -81,8 +81,7 @@ class MetricReader:
     def _results(self, variables: Sequence[Any], values: Sequence[np.ndarray]) -> dict[str, Any]:
         with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
             found = method(self._model, "get_metrics_result")()
-            # A metric may return its variable, which is what it is here in this scope only.
-            return {name: v.value if isinstance(v, keras.Variable) else v for name, v in found.items()}
+            return {name: value_now(v) for name, v in found.items()}
 
     def _results_function(self, variables: Sequence[Any]) -> Callable[..., Any]:
         ids = [id(v) for v in variables]
@@ -90,6 +89,14 @@ class MetricReader:
             function = self._compile(lambda values: self._results(variables, values))
             self._compiled = (ids, lambda _, values: function(values))
         return self._compiled[1]
+
+
+def value_now(found: Any) -> Any:
+    """Returns what a metric gave as its result: the value, where it gave its variable.
+
+    A variable holds the reduced state in the scope only in which the result was computed.
+    """
+    return found.value if isinstance(found, keras.Variable) else found
 
 
 def plain(value: Any) -> Any:
