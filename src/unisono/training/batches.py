@@ -99,7 +99,7 @@ class Feed(DataAdapter):  # type: ignore[misc]
             verdict = self._agreement.step(statement)
             while True:
                 part = statement.part
-                if self.rider is None or self._agreement.alone:
+                if self.rider is None or self._agreement.alone or verdict.over or verdict.stop:
                     yield part, verdict
                     statement = self._statement(next(parts, None))
                 else:

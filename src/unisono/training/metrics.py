@@ -94,7 +94,7 @@ class MetricReader:
 def value_now(found: Any) -> Any:
     """Returns what a metric gave as its result: the value, where it gave its variable.
 
-    A variable holds the reduced state in the scope only in which the result was computed.
+    The variable holds the reduced state only in the scope in which the result was computed.
     """
     return found.value if isinstance(found, keras.Variable) else found
 

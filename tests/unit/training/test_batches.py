@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -226,6 +227,22 @@ def test_alone_nothing_rides_and_nothing_is_read_ahead():
         return train.epoch(feed, stop_after=0), len(list(read))
 
     assert together(1, work) == [([1], 1)]
+
+
+@pytest.mark.parametrize(("stop_at", "left"), [(2, 2), (0, 4), (None, 0)])
+def test_nothing_is_read_once_all_have_ended_or_stopped(stop_at: int | None, left: int):
+    def work(channel: Any) -> Any:
+        source = Listed([part(1, 2)] * 5)
+        read = iter(source.epoch())
+        source.epoch = lambda: (part for part in read)  # type: ignore[method-assign]
+        asked = itertools.count()
+        agreement = StepAgreement(channel.channel("agreement"), list(names(2)))
+        feed = Feed(source, agreement, "fit", wants=lambda: (False, next(asked) == stop_at))
+        Train(channel).epoch(feed)
+        return len(list(read)), next(asked)
+
+    # One is asked before each step, and once more at the end of the data.
+    assert together(2, work) == [(left, 6 if stop_at is None else stop_at + 1)] * 2
 
 
 def test_a_wish_to_stop_rides_along():
