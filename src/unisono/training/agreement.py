@@ -140,6 +140,17 @@ class StepAgreement:
         vector = mine.vector()
         return self.heard(self._channel.all_reduce(vector) if self._channel.size > 1 else vector, mine)
 
+    def together(self, activity: str) -> None:
+        """Makes sure that all workers are about to do the same, before they agree on anything else about it.
+
+        Args:
+            activity: What it is, e.g. "fit".
+
+        Raises:
+            DivergenceError: On all workers, if they are not.
+        """
+        self.step(Statement(None, activity))
+
     def ask(self, mine: Statement) -> Asked:
         """States what this worker has, without waiting for the others; other agreements may follow before the answer.
 

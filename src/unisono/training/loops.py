@@ -52,6 +52,7 @@ class Loops:
         if not model.compiled:
             return method(model, "fit")(**call)
         with self._running("fit"):
+            adoption.agreement.together("fit")
             x, y, weights = call.pop("x", None), call.pop("y", None), call.pop("sample_weight", None)
             validation = call.pop("validation_data", None)
             fraction = call.pop("validation_split", 0.0)
@@ -113,6 +114,7 @@ class Loops:
             adoption.steps.begin()
             return method(model, "evaluate")(**call)
         with self._running("evaluate"):
+            adoption.agreement.together("evaluate")
             source = self._source(
                 call.pop("x", None),
                 call.pop("y", None),
@@ -136,6 +138,7 @@ class Loops:
         model, adoption = self._adoption.model, self._adoption
         call = _arguments("predict", args, kwargs)
         with self._running("predict"):
+            adoption.agreement.together("predict")
             source = self._source(
                 call.pop("x", None), batch_size=call.pop("batch_size", None), steps=call.get("steps"), in_order=True
             )

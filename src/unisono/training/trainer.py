@@ -150,6 +150,7 @@ class Trainer:
             data: What `fit` takes.
             **arguments: Those of `make_source`, e.g. `y` and `batch_size`.
         """
+        self._agreement.together("describe_data")
         source = self._source(data, **arguments)
         report = source.report()
         return source.describe() if report is None else report.table()

@@ -140,6 +140,19 @@ def test_a_difference_is_told_to_all_workers_at_once(size: int, usual: Statement
         assert text in str(errors[0])
 
 
+def test_all_must_be_about_to_do_the_same():
+    def work(channel):
+        agreement = StepAgreement(channel, ["worker 0", "worker 1"])
+        agreement.together("fit")
+        with pytest.raises(
+            DivergenceError, match=r"different things(.|\n)* worker 0: describe_data\n +worker 1: fit\n"
+        ):
+            agreement.together("describe_data" if channel.rank == 0 else "fit")
+        return True
+
+    assert together(2, work) == [True, True]
+
+
 def test_small_agreements():
     def work(channel):
         agreement = StepAgreement(channel, list(names(3)))
