@@ -141,10 +141,8 @@ def arrays(rows: int) -> Section:
 def step(folder: Path, number: int) -> Section:
     """Returns the step time of the MLP from files over that from memory, with Unisono and in plain Keras."""
     print("input: MLP from TFRecord ...", file=sys.stderr, flush=True)
-    kinds, forms = (
-        {UNISONO: "unisono", "two plain Keras processes, half of the data each": "plain"},
-        ("memory", "records"),
-    )
+    kinds = {UNISONO: "unisono", "two plain Keras processes, half of the data each": "plain"}
+    forms = ("memory", "records")
     spec = {"what": "step", "folder": str(folder)}
     found = rounds(
         {f"{name} {form}": (kind, {**spec, "form": form}) for name, kind in kinds.items() for form in forms}, number

@@ -151,13 +151,16 @@ class StepAgreement:
         """
         self.step(Statement(None, activity))
 
-    def ask(self, mine: Statement) -> Asked:
+    def ask(self, mine: Statement) -> Begun:
         """States what this worker has, without waiting for the others; other agreements may follow before the answer.
 
         Args:
             mine: What this worker says.
+
+        Returns:
+            The sums, on their way to `heard`.
         """
-        return Asked(self, mine, self._channel.begin_all_reduce(mine.vector()))
+        return self._channel.begin_all_reduce(mine.vector())
 
     def heard(self, sums: np.ndarray, mine: Statement) -> Verdict:
         """Returns what holds for all, from sums that have come another way.
@@ -216,25 +219,6 @@ class StepAgreement:
     def from_chief(self, value: object) -> object:
         """Returns the chief's value on all workers."""
         return value if self._channel.size == 1 else broadcast_object(self._channel, value)
-
-
-class Asked:
-    """A step to be agreed on: what this worker has said, and, once all have spoken, what holds.
-
-    Args:
-        agreement: With whom.
-        statement: What this worker says.
-        sums: Sum over all workers of `Statement.vector()`, on its way.
-    """
-
-    def __init__(self, agreement: StepAgreement, statement: Statement, sums: Begun) -> None:
-        self._agreement = agreement
-        self.statement = statement
-        self._sums = sums
-
-    def answer(self) -> Verdict:
-        """Waits for the others; see `StepAgreement.step`."""
-        return self._agreement.heard(self._sums.result(), self.statement)
 
 
 def _mark(text: str) -> int:

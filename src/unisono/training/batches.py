@@ -13,8 +13,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from unisono.collectives.base import Begun
 from unisono.data.base import Part, Source
-from unisono.training.agreement import Asked, Statement, StepAgreement, Verdict
+from unisono.training.agreement import Statement, StepAgreement, Verdict
 from unisono.training.census import Census
 from unisono.training.keras_private import DataAdapter
 from unisono.training.rider import Rider, Ticket
@@ -113,15 +114,16 @@ class Feed(DataAdapter):  # type: ignore[misc]
 
     def _steps_ahead(self, parts: Iterator[Part]) -> Iterator[tuple[Part | None, Verdict]]:
         """Like `_steps`, but what is agreed on a step has been on its way since some steps before."""
-        asked: deque[Asked] = deque()
+        asked: deque[tuple[Statement, Begun]] = deque()
         for ahead in itertools.count():
             # The first batch waits for no other; all workers have asked equally often when a batch is yielded.
             while len(asked) <= min(ahead, self._source.ahead):
-                ended = bool(asked) and asked[-1].statement.part is None
-                asked.append(self._agreement.ask(self._statement(None if ended else next(parts, None))))
+                ended = bool(asked) and asked[-1][0].part is None
+                statement = self._statement(None if ended else next(parts, None))
+                asked.append((statement, self._agreement.ask(statement)))
             self._settle()
-            first = asked.popleft()
-            yield first.statement.part, first.answer()
+            statement, sums = asked.popleft()
+            yield statement.part, self._agreement.heard(sums.result(), statement)
 
     def _data(self, part: Part | None) -> Any:
         return self._source.sample() if part is None or part.data is None else part.batch
