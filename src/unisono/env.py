@@ -251,6 +251,22 @@ VARIABLES: dict[str, Variable] = {
             "callback on a large array never returns when the pool has one thread.",
             owner="JAX",
         ),
+        *(
+            Variable(
+                name,
+                kind,
+                None,
+                "When the user has set it for the memory of freed arrays, training on torch leaves that memory to the "
+                "C library; otherwise up to 128 MiB is kept for the next step.",
+                owner="GNU C library",
+            )
+            for name, kind in (
+                ("MALLOC_MMAP_MAX_", "int"),
+                ("MALLOC_MMAP_THRESHOLD_", "int"),
+                ("MALLOC_TRIM_THRESHOLD_", "int"),
+                ("GLIBC_TUNABLES", "text"),
+            )
+        ),
         Variable(
             "PYTHONUNBUFFERED",
             "flag",

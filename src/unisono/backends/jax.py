@@ -7,6 +7,7 @@ the update may depend on it; there the exchange is a host callback inside the on
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -14,11 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from unisono.backends.base import Backend, StepScope, Tensor, change, changed, is_stock_train_step
+from unisono import env, log
+from unisono.backends.base import Backend, Exchange, Gather, StepScope, Tensor, change, changed, is_stock_train_step
 from unisono.backends.jax_custom import JaxCustom
 from unisono.backends.jax_halves import Halves
 from unisono.backends.jax_pack import pack, unpack
-from unisono.backends.jax_private import put_back
+from unisono.backends.jax_private import put_back, run_inline
 
 
 class JaxBackend(JaxCustom, Backend):
@@ -26,6 +28,16 @@ class JaxBackend(JaxCustom, Backend):
 
     name = "jax"
     apply_method = "stateless_apply"
+
+    def __init__(self, exchange: Exchange, size: int, gather: Gather) -> None:
+        super().__init__(exchange, size, gather)
+        # Each half of a step is waited for: on one core, to hand it to another thread only costs two switches.
+        if size > 1 and _has_one_core() and run_inline():
+            log.once(
+                "inline",
+                "JAX computes in the thread that asks for it (jax_cpu_enable_async_dispatch=False), as this worker "
+                "has one core",
+            )
 
     def weighted_sum(self, tensors: Sequence[Tensor], weight: Tensor, scope: StepScope) -> list[Tensor]:
         total = self.custom_sum if scope.custom else self._ordered_sum
@@ -152,6 +164,11 @@ class JaxBackend(JaxCustom, Backend):
 
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return jax.jit(function)  # type: ignore[no-any-return]
+
+
+def _has_one_core() -> bool:
+    # `unisono run` leaves workers that outnumber the cores on all of them, but with one thread each.
+    return len(os.sched_getaffinity(0)) == 1 or env.read("OMP_NUM_THREADS") == "1"
 
 
 def _compiles(model: Any) -> bool:

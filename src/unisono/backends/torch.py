@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from unisono import log
+from unisono.backends import freed_memory
 from unisono.backends.base import (
     WIRE_DTYPE,
     Backend,
@@ -77,6 +78,7 @@ class TorchBackend(Backend):
 
     def train(self, model: Any, scope: StepScope, moving: Sequence[Any]) -> Callable[..., tuple[Any, Any]]:
         self._refuse_compile(model)
+        freed_memory.keep()
 
         def step(state: None, data: Any, weights: np.ndarray) -> tuple[Any, None]:
             with scope.enter("train", weights):
