@@ -68,12 +68,13 @@ def test_r20_one_raises(backend, tmp_path):
 def test_r21_one_stuck(backend, tmp_path):
     end = run_group(
         World(backend, "cluster", 2), ["failures.r21_one_stuck"], tmp_path, propagate=True, case_seconds=30.0,
-        restarts=0, env={"UNISONO_TIMEOUT": "4"}, arguments={"timeout": 4},
+        restarts=0, env={"UNISONO_TIMEOUT": "6"}, arguments={"timeout": 6},
     )  # fmt: skip
     chief = end.workers[0]
     assert not chief.killed and chief.returncode != 0, chief.tail()
     assert "CollectiveTimeoutError" in chief.stderr and "worker 1" in chief.stderr, chief.tail()
     assert "step 5" in chief.stderr, chief.tail()
+    assert "in on_train_batch_begin\n    time.sleep(" in chief.stderr, chief.tail()
     assert end.leftovers == []
 
 

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from unisono.control import stack
 from unisono.control.meeting import Endpoint
 from unisono.control.messages import Beat, Broken, Bye, Ended, Failed, Late, Leaving, Message, Pulse, Quiet
 from unisono.control.progress import Progress
@@ -53,6 +54,8 @@ class Client:
         self._news = threading.Condition()
         self._sending = threading.Lock()
         self._closing = False
+        self._missed = False
+        self._beat_at = 0.0
         self._waker, self._wake = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="unisono-control", daemon=True)
 
@@ -142,14 +145,13 @@ class Client:
         self._waker.close()
 
     def _serve(self, selector: selectors.BaseSelector) -> None:
-        heard = beat_at = time.monotonic()
+        heard = time.monotonic()
         while True:
             now = time.monotonic()
-            if now >= beat_at:
-                beat_at = now + BEAT_SECONDS
-                progress = self._progress
-                self._send(Beat(dict(progress.counts), progress.step, progress.phase, progress.waits()))
-            readable = [key.fileobj for key, _ in selector.select(max(0.0, beat_at - now))]
+            if now >= self._beat_at:
+                self._beat_at = now + BEAT_SECONDS
+                self._send(self._beat())
+            readable = [key.fileobj for key, _ in selector.select(max(0.0, self._beat_at - now))]
             if self._waker in readable:
                 return
             if self._sock in readable:
@@ -161,6 +163,11 @@ class Client:
             elif time.monotonic() - heard > self._silence_seconds:
                 self._lost(f"Nothing was heard of it for {self._silence_seconds:.0f} s.")
                 return
+
+    def _beat(self) -> Beat:
+        progress = self._progress
+        where = stack.main_thread() if self._missed else ""
+        return Beat(dict(progress.counts), progress.step, progress.phase, progress.waits(), where)
 
     def _read(self) -> str:
         """Takes in what has come; returns why the connection is of no more use, or ""."""
@@ -180,7 +187,10 @@ class Client:
 
     def _take(self, message: Message) -> None:
         match message:
-            case Pulse(late):
+            case Pulse(late, show_stack):
+                if show_stack and not self._missed:
+                    self._beat_at = 0.0
+                self._missed = show_stack
                 with self._news:
                     self._late = {entry.channel: entry for entry in late}
                     self._news.notify_all()

@@ -117,7 +117,8 @@ class Membership:
         match message:
             case Beat():
                 self.roster.beat(worker, message, now)
-                return [Send(conn, Pulse(self.roster.late(message.waits, worker.rank, now)))]
+                late = self.roster.late(message.waits, worker.rank, now)
+                return [Send(conn, Pulse(late, self.roster.is_missed(worker, now)))]
             case Failed():
                 return self._failed(worker, message)
             case Leaving(counts):

@@ -71,12 +71,14 @@ class Beat:
         step: Its last reported step; -1 before the first.
         phase: Its last reported phase.
         waits: Where it waits now.
+        stack: Where its main thread is, if the coordinator has asked.
     """
 
     counts: dict[str, int]
     step: int
     phase: str
     waits: tuple[Wait, ...] = ()
+    stack: str = ""
 
 
 @dataclass(frozen=True)
@@ -206,6 +208,7 @@ class LateWorker:
         silent: Seconds since it was last heard of.
         left: Whether its script has ended.
         waits_in: Operation in which it waits itself, or "".
+        stack: Where its main thread was a moment ago, as far as it has told; only of the first that is named.
     """
 
     rank: int
@@ -216,6 +219,7 @@ class LateWorker:
     silent: float
     left: bool
     waits_in: str
+    stack: str = ""
 
 
 @dataclass(frozen=True)
@@ -237,9 +241,15 @@ class Late:
 
 @dataclass(frozen=True)
 class Pulse:
-    """Answer to a heartbeat, with one `Late` for each of its waits."""
+    """Answer to a heartbeat.
+
+    Args:
+        late: One for each of its waits.
+        show_stack: Whether others have been waiting for this worker: its heartbeats shall say where it is.
+    """
 
     late: tuple[Late, ...] = ()
+    show_stack: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from unisono.control.messages import Beat, Hello, Late, LateWorker, Missing, Wait
 
 _NAMED_AT_MOST = 8
+_MISSED_AFTER_SECONDS = 1.0
+_MISSED_FOR_SECONDS = 3.0
 
 
 @dataclass
@@ -35,6 +38,9 @@ class Worker:
     left: bool = False
     done: bool = False
     quiet: bool = False
+    stack: str = ""
+    missed: float = -math.inf
+    """Time at which somebody last asked for whom it waits, and this was one."""
 
     @property
     def name(self) -> str:
@@ -79,7 +85,11 @@ class Roster:
         """Notes what a heartbeat says."""
         if (worker.step, worker.phase) != (beat.step, beat.phase):
             worker.step, worker.phase, worker.changed = beat.step, beat.phase, now
-        worker.counts, worker.waits = beat.counts, beat.waits
+        worker.counts, worker.waits, worker.stack = beat.counts, beat.waits, beat.stack
+
+    def is_missed(self, worker: Worker, now: float) -> bool:
+        """Returns whether others have been waiting for a worker for a while."""
+        return now - worker.missed <= _MISSED_FOR_SECONDS
 
     def forgive(self, seconds: float) -> None:
         """Moves all times of `heard` forward: the coordinator itself was not listening."""
@@ -121,6 +131,8 @@ class Roster:
         late = [w for w in self.workers if w.rank != asker and w.counts.get(wait.channel, 0) < wait.count]
         # Whoever will never come is named first.
         late.sort(key=lambda w: not w.left)
+        if late and wait.seconds >= _MISSED_AFTER_SECONDS:
+            late[0].missed = now
         named = tuple(
             LateWorker(
                 rank=w.rank,
@@ -131,6 +143,7 @@ class Roster:
                 silent=now - w.heard,
                 left=w.left,
                 waits_in=w.waits[0].operation if w.waits else "",
+                stack=w.stack if w is late[0] else "",
             )
             for w in late[:_NAMED_AT_MOST]
         )

@@ -120,7 +120,7 @@ def broken(message: Broken, doing: str = "") -> UnisonoError:
 
 def late_line(late: Late, operation: str, seconds: float) -> str:
     """Returns the log line of a worker that has waited for long."""
-    return f"waiting in {operation} since {seconds:.0f} s: {_late_text(late)}"
+    return f"waiting in {operation} since {seconds:.0f} s: {_late_text(late)}{_stack_text(late)}"
 
 
 def ended_early(worker: LateWorker, rank: int, operation: str, step: int) -> WorkerLostError:
@@ -152,7 +152,7 @@ def timed_out(late: Late | None, operation: str, seconds: float, step: int, phas
         what = _late_text(late)
     first = late.workers[0] if late is not None and late.workers else None
     return CollectiveTimeoutError(
-        f"Waited {seconds:.0f} s in {operation}{where(step, phase)}: {what}.",
+        f"Waited {seconds:.0f} s in {operation}{where(step, phase)}: {what}.{_stack_text(late) if late else ''}",
         remedy="if a step may take longer, give CommunicationOptions(timeout_seconds=...) or UNISONO_TIMEOUT.",
         rank=first.rank if first else None,
         host=_host(first.name) if first else None,
@@ -207,6 +207,11 @@ def _late_text(late: Late) -> str:
         return "all workers have arrived, yet the exchange does not complete: the network between them may be cut"
     more = f"; and {late.more} more" if late.more else ""
     return "; ".join(_one_late(w) for w in late.workers) + more
+
+
+def _stack_text(late: Late) -> str:
+    first = late.workers[0] if late.workers else None
+    return f"\nWhere {first.name} is:\n{first.stack}" if first is not None and first.stack else ""
 
 
 def _one_late(worker: LateWorker) -> str:

@@ -12,7 +12,7 @@ import typing
 
 from unisono.control.messages import Message
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Number of this set of messages; coordinator and workers must have the same."""
 
 MAX_LINE = 64 * 1024

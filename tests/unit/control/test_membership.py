@@ -274,6 +274,26 @@ def test_a_pulse_says_who_is_late_where():
     assert (worker.since, worker.silent, worker.left, worker.waits_in) == (4.0, 4.0, False, "barrier")
 
 
+def test_a_worker_for_whom_others_wait_is_asked_where_it_is_and_they_are_told():
+    job = running(3)
+    at_work = Beat({"main": 6}, 5, "data")
+
+    def ask(seconds, now):
+        (sent,) = job.receive(10, Beat({"main": 7}, 5, "", (Wait("main", 7, "all_reduce", seconds),)), now)
+        (late,) = sent.message.late
+        return [(worker.rank, worker.stack) for worker in late.workers]
+
+    assert ask(0.9, 1.0) == [(1, ""), (2, "")]
+    assert job.receive(11, at_work, 1.1) == [Send(11, Pulse(()))]
+    assert ask(1.9, 2.0) == [(1, ""), (2, "")]
+    assert job.receive(11, at_work, 2.1) == [Send(11, Pulse((), show_stack=True))]
+    assert job.receive(12, at_work, 2.2) == [Send(12, Pulse(()))]
+    assert job.receive(11, dataclasses.replace(at_work, stack="asleep"), 2.3) == [Send(11, Pulse((), show_stack=True))]
+    assert ask(2.9, 3.0) == [(1, "asleep"), (2, "")]
+    # Nobody asks any more, so it need not tell any more.
+    assert job.receive(11, dataclasses.replace(at_work, stack="asleep"), 7.0) == [Send(11, Pulse(()))]
+
+
 def test_a_pulse_for_a_worker_that_waits_for_nobody_is_empty():
     job = running(2)
     job.receive(11, Beat({"main": 7}, 5, ""), 1.0)

@@ -56,6 +56,16 @@ def test_after_ten_seconds_one_line_names_the_late(caplog):
     assert "worker 1 (host1:22) has not arrived" in line and "step 5, callback, 9 s ago" in line
 
 
+def test_line_and_error_show_where_the_first_of_the_late_is(caplog):
+    told = Told(late(worker(1, stack='  File "train.py", line 7, in load\n    open(pipe)'), worker(2)))
+    with caplog.at_level(logging.INFO, "unisono"):
+        watch(told).waiting("x", 10.0)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.endswith('\nWhere worker 1 (host1:22) is:\n  File "train.py", line 7, in load\n    open(pipe)')
+    with pytest.raises(CollectiveTimeoutError, match=r"(?s)has not arrived.*in load\n    open\(pipe\)\nHint:"):
+        watch(told).waiting("x", 30.0)
+
+
 def test_others_that_become_late_are_named_too_but_seldom(caplog):
     told = Told(late(worker(1), worker(2)))
     patient = watch(told, timeout=100.0)
