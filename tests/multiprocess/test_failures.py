@@ -74,7 +74,7 @@ def test_r21_one_stuck(backend, tmp_path):
     assert not chief.killed and chief.returncode != 0, chief.tail()
     assert "CollectiveTimeoutError" in chief.stderr and "worker 1" in chief.stderr, chief.tail()
     assert "step 5" in chief.stderr, chief.tail()
-    assert "in on_train_batch_begin\n    time.sleep(" in chief.stderr, chief.tail()
+    assert ", in on_train_batch_begin\n" in chief.stderr, chief.tail()
     assert end.leftovers == []
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
-import traceback
+from collections.abc import Iterator
+from types import FrameType
 
 from unisono.control.wire import clip
 
@@ -12,6 +14,17 @@ _CALLS = 8
 
 
 def main_thread() -> str:
-    """Returns the innermost calls of the main thread, with file, line and source text, outermost first."""
+    """Returns file, line and function of the innermost calls of the main thread, outermost first.
+
+    No file is read for it: one on a file system that hangs may be what the process is waiting for.
+    """
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    return "" if frame is None else clip("".join(traceback.format_stack(frame)[-_CALLS:]).rstrip())
+    innermost = itertools.islice(_outwards(frame), _CALLS)
+    calls = [f'  File "{f.f_code.co_filename}", line {f.f_lineno}, in {f.f_code.co_name}' for f in innermost]
+    return clip("\n".join(reversed(calls)))
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
