@@ -36,7 +36,7 @@ class JaxBackend(JaxCustom, Backend):
             log.once(
                 "inline",
                 "JAX computes in the thread that asks for it (jax_cpu_enable_async_dispatch=False), as this worker "
-                "has one core",
+                "has one core, or OMP_NUM_THREADS=1",
             )
 
     def weighted_sum(self, tensors: Sequence[Tensor], weight: Tensor, scope: StepScope) -> list[Tensor]:

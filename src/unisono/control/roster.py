@@ -124,7 +124,7 @@ class Roster:
         return None
 
     def late(self, waits: Sequence[Wait], asker: int, now: float) -> tuple[Late, ...]:
-        """Returns, for each operation in which worker `asker` waits, who has not arrived there."""
+        """Returns, for each operation in which worker `asker` waits, who has not arrived there; the first is missed."""
         return tuple(self._late(wait, asker, now) for wait in waits)
 
     def _late(self, wait: Wait, asker: int, now: float) -> Late:
