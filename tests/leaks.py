@@ -68,6 +68,16 @@ def _listening() -> Iterator[tuple[str, int]]:
             yield connection.laddr.ip, connection.laddr.port
 
 
+def _is_ours(process: psutil.Process) -> bool:
+    """Says whether a test started the process, or one that a test started did.
+
+    A child without an environment is one just started: it gets it a moment after `exec`, when its starter goes on
+    already.
+    """
+    environment = process.environ()
+    return environment.get(SESSION) == str(os.getpid()) or (not environment and process.ppid() == os.getpid())
+
+
 def _processes(before: Belongings) -> list[str]:
     found = []
     for pid in frozenset(psutil.pids()) - before.pids:
@@ -76,7 +86,7 @@ def _processes(before: Belongings) -> list[str]:
             if process.status() == psutil.STATUS_ZOMBIE:
                 if process.ppid() == os.getpid():
                     found.append(f"{pid}: has ended but was not waited for")
-            elif process.environ().get(SESSION) == str(os.getpid()):
+            elif _is_ours(process):
                 command = " ".join(process.cmdline())
                 # The helper of multiprocessing that outlives its users by design.
                 if "multiprocessing.resource_tracker" not in command:

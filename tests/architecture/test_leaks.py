@@ -29,6 +29,14 @@ def test_a_process_is_found() -> None:
     assert found == {"processes"}
 
 
+def test_a_child_is_found_while_its_environment_is_empty() -> None:
+    before = leaks.belongings()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={}) as process:
+        found = kinds(before)
+        process.communicate(b"\n")
+    assert found == {"processes"}
+
+
 def test_a_process_whose_parent_has_gone_is_found() -> None:
     before = leaks.belongings()
     read, write = os.pipe()
