@@ -256,8 +256,9 @@ VARIABLES: dict[str, Variable] = {
                 name,
                 kind,
                 None,
-                "When the user has set it for the memory of freed arrays, training on torch leaves that memory to the "
-                "C library; otherwise up to 128 MiB is kept for the next step.",
+                "When the user has set it for the memory of freed arrays, training on torch and JAX leaves that memory "
+                "to the C library; otherwise up to 128 MiB (torch) or 256 MiB (JAX with one core or thread) is kept "
+                "for the next step.",
                 owner="GNU C library",
             )
             for name, kind in (

@@ -12,8 +12,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from unisono.backends import freed_memory
 from unisono.backends.base import Backend, StepScope, Tensor, change, changed
 from unisono.backends.jax_pack import lengths, pack, unpack
+from unisono.backends.jax_private import computes_inline
 
 
 class Halves:
@@ -31,6 +33,7 @@ class Halves:
         self._model = model
         self._scope = scope
         self._moving = list(moving)
+        self._has_run = False
         self._first = jax.jit(self._gradients, donate_argnums=3)
         self._dry = jax.jit(self._gradients)
         self._second = jax.jit(self._update, donate_argnums=(0, 2))
@@ -40,7 +43,17 @@ class Halves:
         logs, flats, non_trainable, metrics = self._first(*state, data, weights)
         # Their old values are given away; if the exchange fails, the loop keeps what lies here.
         state[3][:] = metrics
-        return logs, self._finish(state, flats, non_trainable, metrics, weights)
+        new = self._finish(state, flats, non_trainable, metrics, weights)
+        if not self._has_run:
+            self._has_run = True
+            self._keep_memory(flats)
+        return logs, new
+
+    def _keep_memory(self, flats: list[Any]) -> None:
+        # Not before the first step: what the compiler frees is not worth keeping. Nor with large gradients, whose
+        # copies would share the room with what a half needs for itself, and leave holes there.
+        if computes_inline() and all(flat.nbytes < freed_memory.LARGE for flat in flats):
+            freed_memory.keep(room=freed_memory.ROOM)
 
     def idle(self, state: Any, data: Any, weights: np.ndarray) -> Any:
         """Joins one step without data; see `Backend`."""

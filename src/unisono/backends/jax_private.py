@@ -13,6 +13,7 @@ from jax._src import xla_bridge
 _TRAINING = ("trainable_variables", "non_trainable_variables", "optimizer_variables", "metrics_variables")
 _EVALUATION = ("trainable_variables", "non_trainable_variables", "metrics_variables")
 _PREDICTION = ("trainable_variables", "non_trainable_variables")
+_ASYNC = "jax_cpu_enable_async_dispatch"
 _NAMES = {len(names): names for names in (_TRAINING, _EVALUATION, _PREDICTION)}
 
 
@@ -36,5 +37,10 @@ def run_inline() -> bool:
     """
     if xla_bridge.backends_are_initialized():
         return False
-    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    jax.config.update(_ASYNC, False)
     return True
+
+
+def computes_inline() -> bool:
+    """Returns whether JAX computes on the CPU in the thread that asks for it."""
+    return not jax.config.read(_ASYNC)

@@ -10,8 +10,10 @@ pytest.importorskip("jax")
 INLINE = """
 import threading
 import jax, numpy as np
-from unisono.backends.jax_private import run_inline
+from unisono.backends.jax_private import computes_inline, run_inline
+assert not computes_inline()
 assert run_inline()
+assert computes_inline()
 seen = []
 def note(x):
     seen.append(threading.get_ident())
