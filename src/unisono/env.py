@@ -224,8 +224,8 @@ VARIABLES: dict[str, Variable] = {
             "OMP_NUM_THREADS",
             "int",
             None,
-            "Threads of numpy and torch. `unisono run` sets it to 1 when there are more workers than cores; "
-            "when the user has set it, `unisono run` does not share out the cores.",
+            "Threads of numpy and torch. `unisono run` sets it to 1 when workers outnumber the cores and none is tied "
+            "to one; when the user has set it, `unisono run` does not share out the cores.",
             owner="OpenMP",
         ),
         Variable(

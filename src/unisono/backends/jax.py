@@ -167,7 +167,7 @@ class JaxBackend(JaxCustom, Backend):
 
 
 def _has_one_core() -> bool:
-    # `unisono run` leaves workers that outnumber the cores on all of them, but with one thread each.
+    # `unisono run` leaves, say, three workers on both of two cores, but with one thread each.
     return len(os.sched_getaffinity(0)) == 1 or env.read("OMP_NUM_THREADS") == "1"
 
 

@@ -7,8 +7,11 @@ times as many threads as there are cores, and wait for each other. Therefore, un
   JAX, torch and numpy then size their pools by themselves, and no worker pushes another off its core, which is
   the fastest arrangement. Cores that do not divide evenly go to the first workers, one each: the chief has
   more to do.
-- With more workers than cores nothing is pinned, because the kernel balances better than a fixed plan could,
-  and each worker computes with one thread.
+- With two or three times as many workers as cores, and so on, each core gets as many workers as any other. The kernel
+  would let them wander, and the threads of one worker run on several cores in turns: a small step on TensorFlow then
+  takes half as long again.
+- With any other number of workers above that of the cores nothing is pinned, because the kernel balances better
+  than a fixed plan could, and each worker computes with one thread.
 - JAX gets a pool of at least three threads either way: with one, a host callback on a large array never
   returns.
 """
@@ -110,14 +113,19 @@ def plan(
 
 
 def shares(workers: int, cores: Sequence[int]) -> list[tuple[int, ...]]:
-    """Returns the cores of each worker: consecutive, disjoint, all used; all empty when there are too few.
+    """Returns the cores of each worker: consecutive, disjoint, all used.
 
     Args:
         workers: How many share.
         cores: The cores to share out.
+
+    Returns:
+        The cores of each rank. Of more workers than cores, neighbours share one if all cores then have the same
+        number of workers; else all are empty.
     """
     if workers > len(cores):
-        return [()] * workers
+        to_a_core, rest = divmod(workers, len(cores))
+        return [() if rest else (cores[rank // to_a_core],) for rank in range(workers)]
     each, more = divmod(len(cores), workers)
     starts = [rank * each + min(rank, more) for rank in range(workers + 1)]
     return [tuple(cores[a:b]) for a, b in pairwise(starts)]
@@ -144,8 +152,10 @@ def describe(workers: int, cores: Sequence[int], environ: Mapping[str, str]) -> 
     user_threads = threads_of_user(environ)
     if user_threads:
         how = f"{user_threads} is set, so all may use all {len(cores)} cores"
+    elif not shares(workers, cores)[0]:
+        how = f"sharing {len(cores)} cores, one thread each"
     elif workers > len(cores):
-        how = f"sharing {len(cores)} core{'s' if len(cores) > 1 else ''}, one thread each"
+        how = f"{workers // len(cores)} to a core"
     else:
         counts = sorted({len(share) for share in shares(workers, cores)})
         how = f"{' or '.join(map(str, counts))} core{'s' if counts != [1] else ''}{' each' if workers > 1 else ''}"

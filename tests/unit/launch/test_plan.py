@@ -46,7 +46,10 @@ def test_one_worker_is_alone() -> None:
         (2, 4, [(0, 1), (2, 3)]),
         (3, 8, [(0, 1, 2), (3, 4, 5), (6, 7)]),
         (3, 2, [(), (), ()]),
-        (2, 1, [(), ()]),
+        (2, 1, [(0,), (0,)]),
+        (4, 2, [(0,), (0,), (1,), (1,)]),
+        (6, 2, [(0,), (0,), (0,), (1,), (1,), (1,)]),
+        (65, 64, [()] * 65),
     ],
 )
 def test_shares(workers: int, cores: int, right: list[tuple[int, ...]]) -> None:
@@ -56,12 +59,18 @@ def test_shares(workers: int, cores: int, right: list[tuple[int, ...]]) -> None:
 
 @pytest.mark.parametrize("workers", range(1, 8))
 @pytest.mark.parametrize("cores", range(1, 20))
-def test_shares_are_disjoint_whole_and_even(workers: int, cores: int) -> None:
+def test_shares_are_whole_and_even(workers: int, cores: int) -> None:
     found = shares(workers, range(cores))
     assert len(found) == workers
+    used = [core for share in found for core in share]
     if workers <= cores:
-        assert [core for share in found for core in share] == list(range(cores))
+        assert used == list(range(cores))
         assert max(map(len, found)) - min(map(len, found)) <= 1
+    elif workers % cores == 0:
+        assert used == sorted(used)
+        assert {used.count(core) for core in range(cores)} == {workers // cores}
+    else:
+        assert not used
 
 
 def test_pinned_workers_need_no_thread_variables() -> None:
@@ -70,7 +79,7 @@ def test_pinned_workers_need_no_thread_variables() -> None:
 
 
 def test_one_thread_each_when_there_are_too_few_cores() -> None:
-    for each in plans(4, 2):
+    for each in plans(5, 2):
         assert each.cores == ()
         assert each.environ["OMP_NUM_THREADS"] == each.environ["TF_NUM_INTRAOP_THREADS"] == "1"
 
@@ -119,7 +128,8 @@ def test_impossible_jobs() -> None:
         (1, 4, {}, "1 worker on this machine, 4 cores "),
         (2, 5, {}, "2 workers on this machine, 2 or 3 cores each"),
         (3, 2, {}, "3 workers on this machine, sharing 2 cores, one thread each"),
-        (2, 1, {}, "2 workers on this machine, sharing 1 core, one thread each"),
+        (2, 1, {}, "2 workers on this machine, 2 to a core "),
+        (4, 2, {}, "4 workers on this machine, 2 to a core "),
         (2, 4, {"OMP_NUM_THREADS": "3"}, "OMP_NUM_THREADS=3 is set, so all may use all 4 cores."),
     ],
 )
