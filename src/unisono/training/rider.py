@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-_CARRIERS = ("float32", "float64")
+_CARRIERS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 class Rider:
@@ -28,7 +28,7 @@ class Rider:
     def board(self, dtype: np.dtype) -> Ticket | None:
         """Returns the ticket that goes with an exchange of arrays of this dtype, once."""
         ticket = self._waiting
-        if ticket is None or dtype.name not in _CARRIERS:
+        if ticket is None or dtype not in _CARRIERS:
             return None
         self._waiting = None
         return ticket
