@@ -110,6 +110,11 @@ def test_callbacks_decide_alike(run):
     assert run.one("terminated") == run.plain["terminated"]
 
 
+@pytest.mark.case("models.callbacks_stay_in_the_loop")
+def test_callbacks_are_called_in_the_thread_of_the_loop(run):
+    assert run.one("called") == [True] * 6
+
+
 @pytest.mark.case("models.printed", workers=(2,))
 def test_only_the_chief_prints(run):
     for name in ("fit", "evaluate", "predict"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import random
+import threading
 from typing import Any
 
 import keras
@@ -375,6 +376,29 @@ def stops_outside_of_training(strategy: Any, world: World) -> dict[str, Any]:
         tested=stop.tested,
         predicted=len(model.predict(x, batch_size=4, verbose=0, callbacks=[stop])),
     )
+
+
+def callbacks_stay_in_the_loop(strategy: Any, world: World) -> dict[str, Any]:
+    """A callback that Keras may call in another thread says in which it was called."""
+    own = threading.get_ident()
+    called: list[bool] = []
+
+    class Notes(keras.callbacks.Callback):
+        async_safe = True
+
+        def note(self, batch: int, logs: Any = None) -> None:
+            called.append(threading.get_ident() == own)
+
+        on_train_batch_end = on_test_batch_end = on_predict_batch_end = note
+
+    x = np.linspace(-1, 1, 8, dtype="float32")[:, None]
+    with strategy.scope():
+        model = toy_model()
+        model.compile(sgd(0.1), loss="mse")
+    model.fit(x, x, batch_size=4, shuffle=False, verbose=0, callbacks=[Notes()])
+    model.evaluate(x, x, batch_size=4, verbose=0, callbacks=[Notes()])
+    model.predict(x, batch_size=4, verbose=0, callbacks=[Notes()])
+    return {"called": called}
 
 
 def callbacks_agree(strategy: Any, world: World) -> dict[str, Any]:

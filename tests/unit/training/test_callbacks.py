@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import keras
@@ -189,23 +188,3 @@ def test_the_wish_of_one_is_that_of_all(wishes: list[bool]):
         return said
 
     assert together(3, work) == [[any(wishes)] * 3] * 3
-
-
-def test_keras_calls_callbacks_in_the_thread_of_the_loop():
-    threads = []
-
-    class Notes(keras.callbacks.Callback):
-        async_safe = True
-
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            threads.append(threading.current_thread())
-
-    def work(channel: Any) -> None:
-        last = roles.Together.after([], StepAgreement(channel, list(names(1))))
-        called = keras.callbacks.CallbackList([Notes(), last], model=keras.Sequential([keras.Input((1,))]))
-        called.on_train_begin()
-        called.on_train_batch_end(0, {})
-        called.on_train_end()
-        assert threads == [threading.current_thread()]
-
-    together(1, work)
