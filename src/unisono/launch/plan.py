@@ -113,15 +113,15 @@ def plan(
 
 
 def shares(workers: int, cores: Sequence[int]) -> list[tuple[int, ...]]:
-    """Returns the cores of each worker: consecutive, disjoint, all used.
+    """Returns the cores of each worker.
 
     Args:
         workers: How many share.
         cores: The cores to share out.
 
     Returns:
-        The cores of each rank. Of more workers than cores, neighbours share one if all cores then have the same
-        number of workers; else all are empty.
+        For each rank consecutive cores of its own, all of them used. Of more workers than cores, neighbours share one
+        if all cores then have the same number of workers; else all are empty.
     """
     if workers > len(cores):
         to_a_core, rest = divmod(workers, len(cores))
@@ -150,14 +150,14 @@ def describe(workers: int, cores: Sequence[int], environ: Mapping[str, str]) -> 
     """
     who = "1 worker" if workers == 1 else f"{workers} workers"
     user_threads = threads_of_user(environ)
+    counts = sorted({len(share) for share in shares(workers, cores)})
     if user_threads:
         how = f"{user_threads} is set, so all may use all {len(cores)} cores"
-    elif not shares(workers, cores)[0]:
+    elif counts == [0]:
         how = f"sharing {len(cores)} cores, one thread each"
     elif workers > len(cores):
         how = f"{workers // len(cores)} to a core"
     else:
-        counts = sorted({len(share) for share in shares(workers, cores)})
         how = f"{' or '.join(map(str, counts))} core{'s' if counts != [1] else ''}{' each' if workers > 1 else ''}"
     own = "" if user_threads else f" (set {USER_THREADS[0]} to share them yourself)"
     return f"{who} on this machine, {how}{own}."
