@@ -84,7 +84,7 @@ def test_r28_equal_start_unequal_noise(run, seeding):
 
 
 @pytest.mark.case("models.r22_stop_on_one_rank", more=("torch-3",))
-@pytest.mark.parametrize("where", ["at_epoch_end", "inside_an_epoch", "early_stopping"])
+@pytest.mark.parametrize("where", ["at_epoch_end", "inside_an_epoch", "before_a_batch", "early_stopping"])
 def test_r22_a_stop_is_agreed(run, where):
     found, right = run.one(where), run.plain[where]
     if where == "at_epoch_end":

@@ -51,7 +51,7 @@ class Together(keras.callbacks.Callback):  # type: ignore[misc]
 
     Args:
         agreement: Over all workers.
-        phases: Those in which a callback of any worker reads or acts on single batches.
+        phases: Those in which a callback of any worker acts on single batches.
         begin: Called when training begins, after the user's callbacks have changed or restored what they wanted.
         epoch: Called when an epoch begins.
     """
@@ -65,7 +65,7 @@ class Together(keras.callbacks.Callback):  # type: ignore[misc]
             agreement: Over all workers.
             **called: See `Together`.
         """
-        wanted = agreement.any_of([reads_batches(callbacks, phase) for phase in STOP_FLAGS])
+        wanted = agreement.any_of([acts_on_batches(callbacks, phase) for phase in STOP_FLAGS])
         phases = frozenset(phase for phase, wish in zip(STOP_FLAGS, wanted, strict=True) if wish)
         return cls(agreement, phases, **called)
 
@@ -165,25 +165,35 @@ def for_worker(callbacks: Iterable[Any], is_chief: bool) -> list[Any]:
 
 
 def reads_batches(callbacks: Sequence[Any], phase: str) -> bool:
-    """Returns whether a callback reads or acts on single batches.
+    """Returns whether a callback is shown the logs of single batches; before a batch there are none.
 
     Args:
         callbacks: The worker's callbacks.
         phase: "train", "test" or "predict".
     """
-    return any(_reads_batches(callback, phase) for callback in callbacks)
+    return any(_has_method(callback, phase, "end") for callback in callbacks)
 
 
-def _reads_batches(callback: Any, phase: str) -> bool:
+def acts_on_batches(callbacks: Sequence[Any], phase: str) -> bool:
+    """Returns whether a callback is called before or after single batches, when it may want to stop.
+
+    Args:
+        callbacks: The worker's callbacks.
+        phase: "train", "test" or "predict".
+    """
+    return any(_has_method(callback, phase, when) for callback in callbacks for when in ("begin", "end"))
+
+
+def _has_method(callback: Any, phase: str, when: str) -> bool:
     if isinstance(callback, keras.callbacks.TensorBoard):
         return bool(callback.update_freq != "epoch")
     if isinstance(callback, keras.callbacks.ModelCheckpoint):
         return bool(callback.save_freq != "epoch")
     if isinstance(callback, keras.callbacks.BackupAndRestore) or type(callback) in _stock(QUIET):
         return False
-    names = [f"on_{phase}_batch_end", f"on_{phase}_batch_begin"]
+    names = [f"on_{phase}_batch_{when}"]
     if phase == "train":
-        names += ["on_batch_end", "on_batch_begin"]
+        names.append(f"on_batch_{when}")
     return any(
         name in vars(callback) or getattr(type(callback), name) is not getattr(keras.callbacks.Callback, name)
         for name in names

@@ -75,11 +75,12 @@ class Loops:
             )
             call["callbacks"] = [*mine, together]
             verbose = self._verbose(call)
-            reading = _reading(together, "train", verbose)
+            reading = _reading(mine, "train", verbose)
             if validation is not None:
-                call["validation_data"] = self._validation(validation, call, _reading(together, "test", verbose=0))
+                call["validation_data"] = self._validation(validation, call, _reading(mine, "test", verbose=0))
             # One that came too late for the loop before, or from `train_on_batch`, is not about this loop.
             adoption.steps.stop_wish = False
+            adoption.steps.callbacks_agree = "train" in together.phases
             feed = self._feed(source, "fit", lambda: (reading(), self._stop_wish() or model.stop_training))
             feed.may_stop = True
             if is_stock_train_step(model):
@@ -128,7 +129,7 @@ class Loops:
             mine = roles.for_worker(roles.flat(call.pop("callbacks", None)), adoption.is_chief)
             verbose = self._verbose(call)
             together = roles.Together.after(mine, adoption.agreement)
-            reading = _reading(together, "test", verbose)
+            reading = _reading(mine, "test", verbose)
             feed = self._feed(source, "evaluate", lambda: (reading(), False))
             with self._quiet(mine):
                 return method(model, "evaluate")(x=feed, verbose=verbose, callbacks=[*mine, together], **call)
@@ -233,9 +234,9 @@ class Loops:
                 callback.verbose = verbose
 
 
-def _reading(together: roles.Together, phase: str, verbose: Any) -> roles.Reading:
+def _reading(callbacks: list[Any], phase: str, verbose: Any) -> roles.Reading:
     progress = verbose in ("auto", 1) and keras.config.is_interactive_logging_enabled()
-    return roles.Reading(phase in together.phases, progress)
+    return roles.Reading(roles.reads_batches(callbacks, phase), progress)
 
 
 def _arguments(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

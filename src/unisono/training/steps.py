@@ -59,6 +59,8 @@ class Steps:
         """Whether Keras runs the model symbolically, to create its variables."""
         self.stop_wish = False
         """Whether something but a callback asked to stop; the next agreement makes it everybody's wish."""
+        self.callbacks_agree = False
+        """Whether the workers agree on stopping after each step anyway."""
         self._last: Any = {}
         self._last_share = 0.0
         self._pending: Any = None
@@ -124,8 +126,8 @@ class Steps:
                 "`self.optimizer.apply` (or `stateless_apply` on JAX).",
                 logging.WARNING,
             )
-        if self.model.stop_training:
-            # Keras's loop would leave alone; callbacks come after this and agree by themselves.
+        if self.model.stop_training and not self.callbacks_agree:
+            # Keras's loop would leave alone.
             self.model.stop_training, self.stop_wish = False, True
         return self.logs, state
 

@@ -328,14 +328,20 @@ def r22_stop_on_one_rank(strategy: Any, world: World) -> dict[str, Any]:
             if batch == 2 and world.rank == world.size - 1:
                 self.model.stop_training = True
 
+    class StopBefore(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            if batch == 2 and world.rank == world.size - 1:
+                self.model.stop_training = True
+
     x = np.linspace(-1, 1, 20, dtype="float32")[:, None]
     with strategy.scope():
         model = toy_model()
         model.compile(sgd(0.01), loss="mse")
-    history = model.fit(x, x, batch_size=4, epochs=5, shuffle=False, verbose=0, callbacks=[Stop()])
-    found = {"at_epoch_end": outcome(model, history)}
-    history = model.fit(x, x, batch_size=4, epochs=5, shuffle=False, verbose=0, callbacks=[StopInside()])
-    found["inside_an_epoch"] = outcome(model, history)
+    stops = {"at_epoch_end": Stop(), "inside_an_epoch": StopInside(), "before_a_batch": StopBefore()}
+    found = {}
+    for where, stop in stops.items():
+        history = model.fit(x, x, batch_size=4, epochs=5, shuffle=False, verbose=0, callbacks=[stop])
+        found[where] = outcome(model, history)
     # The validation loss rises as the weight leaves zero.
     early = keras.callbacks.EarlyStopping(monitor="val_loss", patience=1, restore_best_weights=True)
     model.set_weights([np.zeros((1, 1), "float32")])

@@ -9,7 +9,7 @@ import pytest
 
 from unisono.training import callbacks as roles
 from unisono.training.agreement import StepAgreement
-from unisono.training.callbacks import Reading, RestoreOnly, flat, for_worker, reads_batches
+from unisono.training.callbacks import Reading, RestoreOnly, acts_on_batches, flat, for_worker, reads_batches
 from unit.training.workers import names, together
 
 callback = keras.callbacks
@@ -116,7 +116,26 @@ def test_callbacks_in_every_form_that_fit_takes(given: Any, count: int):
         (lambda: callback.TensorBoard("tb", update_freq="batch"), True, True),
     ],
 )
-def test_who_reads_single_batches(make: Any, train: bool, test: bool):
+def test_who_acts_on_single_batches(make: Any, train: bool, test: bool):
+    made = make()
+    assert acts_on_batches([Own(), made], "train") == train
+    assert acts_on_batches([made], "test") or not test
+
+
+@pytest.mark.parametrize(
+    ("make", "train", "test"),
+    [
+        (EachBatch, True, False),
+        (EachTest, False, False),
+        (callback.TerminateOnNaN, True, False),
+        (callback.EarlyStopping, False, False),
+        (lambda: callback.LambdaCallback(on_train_batch_end=print), True, False),
+        (lambda: callback.LambdaCallback(on_train_batch_begin=print), False, False),
+        (lambda: callback.ModelCheckpoint("m.keras", save_freq=10), True, False),
+        (lambda: callback.TensorBoard("tb", update_freq="batch"), True, True),
+    ],
+)
+def test_who_reads_the_logs_of_single_batches(make: Any, train: bool, test: bool):
     made = make()
     assert reads_batches([Own(), made], "train") == train
     # One reader too many costs time, one too few is shown one worker's numbers.
