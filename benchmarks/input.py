@@ -139,20 +139,29 @@ def arrays(rows: int) -> Section:
 
 
 def step(folder: Path, number: int) -> Section:
-    """Returns the step time of the MLP from files over that from memory, with Unisono and in plain Keras."""
+    """Returns the step time of the MLP from files over that from memory, with Unisono and in plain Keras.
+
+    A last line says what the files cost the one core of a process by themselves: reading and parsing, without a model.
+    """
     print("input: MLP from TFRecord ...", file=sys.stderr, flush=True)
     kinds = {UNISONO: "unisono", "two plain Keras processes, half of the data each": "plain"}
     forms = ("memory", "records")
     spec = {"what": "step", "folder": str(folder)}
-    found = rounds(
-        {f"{name} {form}": (kind, {**spec, "form": form}) for name, kind in kinds.items() for form in forms}, number
-    )
+    variants = {f"{name} {form}": (kind, {**spec, "form": form}) for name, kind in kinds.items() for form in forms}
+    found = rounds({**variants, "alone": ("plain", {**spec, "form": "alone"})}, number)
+    alone = [max(a["step"] for a in answers) for answers in found["alone"]]
     lines, ratios = [], []
     for name in kinds:
         memory, files = ([max(a["step"] for a in answers) for answers in found[f"{name} {form}"]] for form in forms)
         ratios.append(median(b / a for a, b in zip(memory, files, strict=True)))
-        lines.append((name, f"{median(memory) * 1e3:.2f}", f"{median(files) * 1e3:.2f}", f"{ratios[-1]:.2f}"))
-    heads = ("", "from memory (ms a step)", "from TFRecord, by file (ms a step)", "ratio")
+        least = median((a + b) / a for a, b in zip(memory, alone, strict=True))
+        texts = (median(memory) * 1e3, median(files) * 1e3, ratios[-1], least)
+        lines.append((name, *(f"{value:.2f}" for value in texts)))
+    lines.append(("two tf.data processes without a model", "", f"{median(alone) * 1e3:.2f}", "", ""))
+    heads = (
+        *("", "from memory (ms a step)", "from TFRecord, by file (ms a step)", "ratio"),
+        "from memory, and reading by itself, over from memory",
+    )
     target = Target("MLP from TFRecord over the same from memory", ratios[0], 1.10)
     return Section("Input: the MLP on tensorflow", table(heads, lines), (target,))
 
