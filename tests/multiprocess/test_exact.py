@@ -188,6 +188,7 @@ def test_r30_same_trajectory_for_any_number_of_workers(run):
 
 @pytest.mark.case("exact.batch_logs")
 def test_batch_logs_are_global(run):
+    same(run.agreed(), run.plain)
     found = run.one("seen")
     assert [batch for batch, _ in found] == [batch for batch, _ in run.plain["seen"]]
     for (_, logs), (_, right) in zip(found, run.plain["seen"], strict=True):

@@ -81,6 +81,12 @@ class Together(keras.callbacks.Callback):  # type: ignore[misc]
         self._agreement = agreement
         self._begin = begin
         self._epoch = epoch
+        self._fitted: Any = None
+
+    def set_model(self, model: Any) -> None:
+        """See `Callback`; its property `model` would bring the state of a running loop into the model, on JAX."""
+        super().set_model(model)
+        self._fitted = model
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """See `Callback`."""
@@ -113,7 +119,7 @@ class Together(keras.callbacks.Callback):  # type: ignore[misc]
     def stop_together(self, phase: str) -> None:
         """Stops a loop on all workers if any of them wants to."""
         flag = STOP_FLAGS[phase]
-        setattr(self.model, flag, self._agreement.any(bool(getattr(self.model, flag))))
+        setattr(self._fitted, flag, self._agreement.any(bool(getattr(self._fitted, flag))))
 
 
 class Reading:

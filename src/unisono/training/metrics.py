@@ -31,10 +31,16 @@ def reduce_states(channel: Collectives, values: Sequence[np.ndarray], aggregatio
     """
     if channel.size == 1:
         return list(values)
+    plan, flat = _reduce(channel, values, aggregations)
+    return [out.astype(v.dtype) for out, v in zip(unpack(plan, flat), values, strict=True)]
+
+
+def _reduce(
+    channel: Collectives, values: Sequence[np.ndarray], aggregations: Sequence[str]
+) -> tuple[PackPlan, list[np.ndarray]]:
     weighted = [_contribution(v, how, channel) for v, how in zip(values, aggregations, strict=True)]
     plan = PackPlan.of([v.shape for v in weighted], [v.dtype.name for v in weighted])
-    flat = [channel.all_reduce(buffer) for buffer in pack(plan, weighted)]
-    return [out.astype(v.dtype) for out, v in zip(unpack(plan, flat), values, strict=True)]
+    return plan, [channel.all_reduce(buffer) for buffer in pack(plan, weighted)]
 
 
 def _contribution(value: np.ndarray, how: str, channel: Collectives) -> np.ndarray:
@@ -53,13 +59,14 @@ class MetricReader:
     Args:
         model: The model.
         channel: The channel to use.
+        compile_function: Compiles a pure function of tensors, or returns it as it is.
     """
 
     def __init__(self, model: Any, channel: Collectives, compile_function: Callable[..., Any]) -> None:
         self._model = model
         self._channel = channel
         self._compile = compile_function
-        self._compiled: tuple[list[int], Callable[..., Any]] | None = None
+        self._compiled: tuple[Any, Callable[..., Any]] | None = None
 
     def read(self, tensors: Sequence[Any] | None = None, *, often: bool = False) -> dict[str, Any]:
         """Returns the results over all workers' data; a collective call.
@@ -74,21 +81,47 @@ class MetricReader:
         variables = self._model.metrics_variables
         current = variables if tensors is None else tensors
         values = [keras.ops.convert_to_numpy(v) for v in current]
-        reduced = reduce_states(self._channel, values, [v.aggregation for v in variables])
-        results = self._results_function(variables) if often else self._results
-        return {name: plain(value) for name, value in results(variables, reduced).items()}
+        aggregations = [v.aggregation for v in variables]
+        if often:
+            plan, flat = _reduce(self._channel, values, aggregations)
+            found = self._results_function(variables, plan)(flat)
+        else:
+            found = self._results(variables, reduce_states(self._channel, values, aggregations))
+        return {name: plain(value) for name, value in found.items()}
 
-    def _results(self, variables: Sequence[Any], values: Sequence[np.ndarray]) -> dict[str, Any]:
+    def _results(self, variables: Sequence[Any], values: Sequence[Any]) -> dict[str, Any]:
         with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
-            found = method(self._model, "get_metrics_result")()
+            found = _flat(method(self._model, "get_metrics_result")())
             return {name: value_now(v) for name, v in found.items()}
 
-    def _results_function(self, variables: Sequence[Any]) -> Callable[..., Any]:
-        ids = [id(v) for v in variables]
-        if self._compiled is None or self._compiled[0] != ids:
-            function = self._compile(lambda values: self._results(variables, values))
-            self._compiled = (ids, lambda _, values: function(values))
+    def _results_function(self, variables: Sequence[Any], plan: PackPlan) -> Callable[..., Any]:
+        """Returns a function of packed states: few arguments, as each costs as much as a small metric."""
+        key = ([id(v) for v in variables], plan)
+        if self._compiled is None or self._compiled[0] != key:
+
+            def results(flat: Sequence[Any]) -> dict[str, Any]:
+                return self._results(variables, _unpacked(plan, flat, variables))
+
+            self._compiled = (key, self._compile(results))
         return self._compiled[1]
+
+
+def _flat(results: dict[str, Any]) -> dict[str, Any]:
+    """Returns the results of a model, with those of a metric that gives several next to the others, as Keras logs."""
+    flat: dict[str, Any] = {}
+    for name, value in results.items():
+        flat.update(_flat(value) if isinstance(value, dict) else {name: value})
+    return flat
+
+
+def _unpacked(plan: PackPlan, flat: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+    """Returns the values of variables that lie in flat tensors."""
+    values: dict[int, Any] = {}
+    for buffer, data in zip(plan.buffers, flat, strict=True):
+        for slot in buffer.slots:
+            part = keras.ops.reshape(data[slot.offset : slot.offset + slot.size], slot.shape)
+            values[slot.index] = keras.ops.cast(part, variables[slot.index].dtype)
+    return [values[i] for i in range(len(variables))]
 
 
 def value_now(found: Any) -> Any:

@@ -236,7 +236,8 @@ class Steps:
         metrics = self.reader.read(tensors, often=often)
         self._metric_names = set(metrics)
         mine = self._last if isinstance(self._last, dict) else {}
-        if not self.agreement.any(bool(mine) and set(mine) != self._metric_names):
+        # Keras's own steps return nothing but metrics.
+        if self._lazy_results or not self.agreement.any(bool(mine) and set(mine) != self._metric_names):
             return metrics
         own = {k: plain(v) * self._last_share for k, v in mine.items() if k not in metrics} if self._last_share else {}
         said: Any = self.agreement.gather((list(mine), own))

@@ -385,10 +385,25 @@ def batch_logs(strategy: Any, world: World) -> dict[str, Any]:
         def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
             self.seen.append([-1 - batch, {key: float(value) for key, value in logs.items()}])
 
+    class Several(keras.metrics.Metric):
+        """Gives two results."""
+
+        def __init__(self) -> None:
+            super().__init__(name="several")
+            self.total = self.add_weight(name="total", initializer="zeros")
+            self.count = self.add_weight(name="count", initializer="zeros")
+
+        def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+            self.total.assign_add(keras.ops.sum(y_pred - y_true))
+            self.count.assign_add(keras.ops.cast(keras.ops.size(y_true), "float32"))
+
+        def result(self) -> Any:
+            return {"sum": 1.0 * self.total, "mean": keras.ops.divide_no_nan(self.total, self.count)}
+
     x, logs = column(1, 2, 3, 4, 5, 6, 7), Logs()
     with strategy.scope():
         model = toy_model()
-        model.compile(sgd(0.001), loss="mse", metrics=["mae"])
+        model.compile(sgd(0.001), loss="mse", metrics=["mae", Several()])
     history = model.fit(
         x, 2 * x, batch_size=3, epochs=2, shuffle=False, verbose=0, callbacks=[logs], validation_data=(x, x),
         validation_batch_size=4,

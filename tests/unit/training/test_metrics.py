@@ -122,6 +122,59 @@ def test_a_metric_that_returns_its_variable_is_global_too():
     assert together(3, work) == [(6.0, 6.0)] * 3
 
 
+class Mixed(keras.metrics.Metric):
+    """Holds states of several dtypes, shapes and ways to be reduced."""
+
+    def __init__(self) -> None:
+        super().__init__(name="mixed")
+        self.total = self.add_weight(name="total", shape=(2, 3), initializer="zeros")
+        self.count = self.add_weight(name="count", shape=(), initializer="zeros", dtype="int32")
+        self.rate = self.add_variable(name="rate", shape=(1,), initializer="zeros", aggregation="mean")
+        self.first = self.add_variable(name="first", shape=(2,), initializer="zeros", aggregation="only_first_replica")
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        self.count.assign(self.count + 1)
+
+    def fill(self, number: float) -> None:
+        self.total.assign(np.full((2, 3), number, "float32"))
+        self.count.assign(int(number))
+        self.rate.assign(np.full(1, number, "float32"))
+        self.first.assign(np.full(2, number, "float32"))
+
+    def result(self) -> Any:
+        tops = keras.ops.cast(self.count, "float32") + self.rate[0] * 100 + self.first[1] * 10_000
+        return {"sum": keras.ops.sum(self.total), "tops": tops}
+
+
+def compiled(function: Any) -> Any:
+    if keras.backend.backend() == "torch":
+        return function
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return jax.jit(function)
+    import tensorflow as tf
+
+    return tf.function(function, autograph=False)
+
+
+def test_results_read_often_are_those_read_once():
+    def work(channel: Any) -> Any:
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Identity()])
+        mixed = Mixed()
+        model.compile("sgd", "mse", metrics=[mixed])
+        y = np.zeros((2, 1), "float32")
+        model._symbolic_build(data_batch=(y, y))
+        reader, found = MetricReader(model, channel, compiled), []
+        for number in (1.0, 2.0):
+            mixed.fill(number + channel.rank)
+            found += [reader.read(), reader.read(often=True)]
+        return [(round(each["sum"]), round(each["tops"])) for each in found]
+
+    # 1 and 2, then 2 and 3: six sums, their sum, a hundred times their mean, ten thousand times the first.
+    assert together(2, work) == [[(18, 10_153), (18, 10_153), (30, 20_255), (30, 20_255)]] * 2
+
+
 def test_plain_values():
     assert plain(keras.ops.convert_to_tensor(1.5)) == 1.5 and type(plain(np.float32(2))) is float
     assert isinstance(plain(keras.ops.ones(3)), np.ndarray)
