@@ -36,6 +36,7 @@ from unisono.control.messages import Broken
 from unisono.control.progress import Progress
 from unisono.control.sockets import is_loopback
 from unisono.control.watch import ControlWatch
+from unisono.data import randomness
 from unisono.errors import (
     ClusterError,
     ConfigurationError,
@@ -214,7 +215,18 @@ def connect(cluster: Cluster, options: CommunicationOptions, *, startup_seconds:
     start = _Start(cluster, timeout, Deadline.after(startup), env.read_number("UNISONO_SILENCE_TIMEOUT"))
     runtime = start.under_launcher() if cluster.bootstrap == "pmi" else start.from_addresses()
     _live.append(runtime)
+    _draw_alike(runtime)
     return runtime
+
+
+def _draw_alike(runtime: Runtime) -> None:
+    # All workers run one script: where it splits or shuffles data without a seed, they must do it alike.
+    randomness.take_over(lambda state: broadcast_object(runtime.agreement, state))
+    if runtime.rank == 0:
+        logger.info(
+            "random, numpy.random and torch draw the same on all workers from here on, as each runs the whole script; "
+            "seed them after the strategy is made to have it otherwise"
+        )
 
 
 def _again(runtime: Runtime, cluster: Cluster, options: CommunicationOptions) -> Runtime:

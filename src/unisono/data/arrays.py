@@ -14,13 +14,15 @@ import keras
 import numpy as np
 
 from unisono.data import class_weights, kinds, shard
-from unisono.data.base import Agreement, Part, Source
-from unisono.data.leaves import Rows, dense, leaf
+from unisono.data.base import Agreement, Glance, Part, Source
+from unisono.data.leaves import Leaf, Rows, dense, few_values, leaf
 from unisono.data.policy import Way
 from unisono.data.report import Report, Share
 from unisono.errors import ConfigurationError
 
 DEFAULT_BATCH_SIZE = 32
+_ROWS_SEEN = 32
+"""Rows that are compared between the workers."""
 
 
 class ArraySource(Source):
@@ -60,6 +62,8 @@ class ArraySource(Source):
         self._bare = y is None and not isinstance(x, tuple | list)
         data = (x,) if y is None else (x, y) if sample_weight is None else (x, y, sample_weight)
         self._examples = _rows(data)
+        names = ("x", "y", "sample_weight")
+        self._form = ", ".join(f"{name} {_forms(value)}" for name, value in zip(names, data, strict=False))
         self._leaves = keras.tree.map_structure(lambda a: None if a is None else leaf(a), data)
         self._batch_size = batch_size or (math.ceil(self._examples / steps) if steps else DEFAULT_BATCH_SIZE)
         self.num_batches: int = shard.num_batches(self._examples, self._batch_size)
@@ -106,6 +110,12 @@ class ArraySource(Source):
         rows = slice(0, max(1, share.stop - share.start))
         data: tuple[Any, ...] = _take(self._leaves, rows, rows)
         return data
+
+    def glance(self) -> Glance:
+        """Returns values of some rows, spread over the arrays."""
+        rows = np.unique(np.linspace(0, self._examples - 1, _ROWS_SEEN).astype(np.intp))
+        leaves: list[Leaf] = [each for each in keras.tree.flatten(self._leaves) if each is not None]
+        return Glance(self._form, tuple(few_values(each, rows) for each in leaves))
 
     def report(self) -> Report:
         """Returns how the workers share the examples."""
@@ -227,6 +237,12 @@ def _rows(data: tuple[Any, ...]) -> int:
         wrong = "hold no examples" if counts <= {0} else "must have the same number of rows"
         raise ConfigurationError(f"Data cardinality: the arrays of x, y and sample_weight {wrong}. Shapes: {shapes}.")
     return counts.pop()
+
+
+def _forms(structure: Any) -> Any:
+    return keras.tree.map_structure(
+        lambda a: None if a is None else f"{tuple(a.shape)} {getattr(a, 'dtype', type(a).__name__)}", structure
+    )
 
 
 def _shapes(structure: Any) -> Any:

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from unisono.data.report import Report
 
 
@@ -40,6 +42,37 @@ class Part:
     def batch(self) -> Any:
         """What stock Keras would hand to `train_step(data)`."""
         return self.data[0] if self.bare and self.data is not None else self.data
+
+
+@dataclass(frozen=True)
+class Glance:
+    """What a look at a few places of the data shows, to be compared between workers that should hold the same.
+
+    Args:
+        form: Numbers of examples, shapes, dtypes: equal on all workers.
+        values: A few values; floating-point ones may differ a little, as different machines compute them.
+        certain: Whether values that differ are surely a mistake; random augmentation may make them differ too.
+    """
+
+    form: str
+    values: tuple[np.ndarray, ...]
+    certain: bool = True
+
+    def is_like(self, other: Glance) -> bool:
+        """Returns whether both may be looks at the same data."""
+        if self.form != other.form or len(self.values) != len(other.values):
+            return False
+        return all(_alike(a, b) for a, b in zip(self.values, other.values, strict=True))
+
+
+def _alike(a: np.ndarray, b: np.ndarray) -> bool:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if a.dtype.kind not in "fc":
+        return bool((a == b).all())
+    finite = np.abs(b[np.isfinite(b)])
+    near = 1e-5 * float(finite.max()) if finite.size else 0.0
+    return bool(np.allclose(a, b, rtol=1e-3, atol=near, equal_nan=True))
 
 
 class Agreement(Protocol):
@@ -91,6 +124,10 @@ class Source(abc.ABC):
     @abc.abstractmethod
     def describe(self) -> str:
         """Returns one line for the log: kind, size, and how workers share it."""
+
+    def glance(self) -> Glance | None:
+        """Returns what a look at the data shows; None where other agreements show that workers hold different data."""
+        return None
 
     def report(self) -> Report | None:
         """Returns how the workers share the data, in numbers; None where one line says all."""

@@ -121,6 +121,27 @@ def leaf(value: Any) -> Leaf:
     return DenseLeaf(array, _cast(array.dtype))
 
 
+def few_values(array: Leaf, rows: np.ndarray) -> np.ndarray:
+    """Returns a few values of some rows, without a copy of more.
+
+    Args:
+        array: Where they lie.
+        rows: Numbers of the rows.
+
+    Returns:
+        Up to 8 of each row, of shape (n,); for arrays that are not dense, all that these rows hold.
+    """
+    if isinstance(array, DenseLeaf):
+        flat = [array.take(slice(row, row + 1), slice(row, row + 1)).reshape(-1) for row in rows.tolist()]
+        return np.concatenate([values[:: max(1, values.size // 8)][:8] for values in flat])
+    taken = array.take(rows, rows)
+    if kinds.is_tensorflow_ragged(taken):
+        taken = taken.flat_values
+    elif kinds.is_tensorflow_sparse(taken):
+        taken = taken.values
+    return np.asarray(taken).reshape(-1)
+
+
 def dense(value: Any) -> np.ndarray:
     """Returns a NumPy array that shares the memory of `value` where that is possible.
 

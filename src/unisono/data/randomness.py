@@ -12,7 +12,7 @@ import ctypes
 import pickle
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -73,6 +73,38 @@ def preserved() -> Iterator[None]:
         random.setstate(python)
         np.random.set_state(numpy)
         _set_torch_state(torch)
+
+
+def seeded(seed: int) -> None:
+    """Seeds the global random generators."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.manual_seed(seed)
+
+
+def take_over(from_chief: Callable[[Any], Any]) -> bool:
+    """Gives the global random generators of this process the chief's state; a collective call.
+
+    Args:
+        from_chief: Returns the chief's value on all workers.
+
+    Returns:
+        Whether they were in another state.
+    """
+    numpy = np.random.get_state(legacy=False)
+    mine = pickle.dumps((random.getstate(), numpy, _torch_state()))
+    chiefs = from_chief(mine)
+    if chiefs == mine:
+        return False
+    python, state, torch = pickle.loads(chiefs)
+    random.setstate(python)
+    if state["bit_generator"] != numpy["bit_generator"]:
+        np.random.set_bit_generator(getattr(np.random, state["bit_generator"])())  # type: ignore[attr-defined]
+    np.random.set_state(state)
+    _set_torch_state(torch)
+    return True
 
 
 class _NumpyStream:

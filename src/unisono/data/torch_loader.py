@@ -16,14 +16,15 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import keras
 import numpy as np
 import torch
 from torch.utils import data as torch_data
 
 from unisono import log
 from unisono.data import batches, shard
-from unisono.data.base import Agreement, Part, Source
-from unisono.data.randomness import SharedRandomness, preserved
+from unisono.data.base import Agreement, Glance, Part, Source
+from unisono.data.randomness import SharedRandomness, preserved, seeded
 from unisono.data.whole import WholeSource
 from unisono.errors import ConfigurationError
 
@@ -41,6 +42,8 @@ def torch_source(loader: Any, *, rank: int, size: int, agreement: Agreement) -> 
         size: Number of workers.
         agreement: Brings the chief's index lists, or its random state, to all.
     """
+    if size > 1:
+        _refuse_shares(loader)
     if size == 1 or loader.batch_sampler is None or isinstance(loader.dataset, torch_data.IterableDataset):
         return WholeLoaderSource(loader, rank=rank, size=size, agreement=agreement)
     log.once(
@@ -99,9 +102,17 @@ class MapLoaderSource(Source):
         if self._example is None:
             with preserved():
                 index = _first_index(self._loader.batch_sampler)
+                # Random augmentation shall draw the same on all workers, so that their examples can be compared.
+                seeded(0)
                 data, _ = batches.as_data(self._loader.collate_fn([self._loader.dataset[index]]))
             self._example = batches.to_host(data, _WHERE)
         return self._example
+
+    def glance(self) -> Glance:
+        """Returns the number of examples and one of them."""
+        arrays = [np.asarray(a).reshape(-1) for a in keras.tree.flatten(self.sample()) if a is not None]
+        few = tuple(a[:: max(1, a.size // 64)] for a in arrays)
+        return Glance(f"{len(self._loader.dataset):,} examples", few, certain=False)
 
     def describe(self) -> str:
         """Returns one line for the log."""
@@ -169,6 +180,17 @@ class WholeLoaderSource(WholeSource):
         """Returns one line for the log."""
         shared = "" if self._size == 1 else "; every worker reads them whole and takes its slice"
         return f"torch DataLoader of global batches{shared}"
+
+
+def _refuse_shares(loader: Any) -> None:
+    for sampler in (loader.sampler, getattr(loader.batch_sampler, "sampler", None), loader.batch_sampler):
+        if isinstance(sampler, torch_data.DistributedSampler) and sampler.num_replicas > 1:
+            raise ConfigurationError(
+                f"{_WHERE} has a DistributedSampler, which gives each worker a part of the data; Unisono takes each "
+                "worker's part of what a DataLoader yields, so the rest would be lost.",
+                remedy="leave the sampler out (shuffle=True is fine), with the global batch size; or, for data that "
+                "each worker shares out by itself, use strategy.distribute_datasets_from_function.",
+            )
 
 
 _END = object()

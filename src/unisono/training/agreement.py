@@ -8,16 +8,18 @@ their digits: it is 0 exactly if all marks are equal, so that a difference is no
 from __future__ import annotations
 
 import functools
+import logging
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from unisono import log
 from unisono.collectives.base import Begun, Collectives
 from unisono.collectives.objects import all_gather_object, broadcast_object
-from unisono.data.base import Part
+from unisono.data.base import Glance, Part
 from unisono.errors import DivergenceError
 
 _SHIFTS, _MASK = range(0, 24, 4), 15
@@ -67,6 +69,7 @@ class Statement:
         want_logs: Whether it will read logs after this step.
         stop: Whether it wants to stop before this step.
         apart: Whether each worker reads data of its own, so that some may have none left; the same on all.
+        details: What else must be the same on all, as text by name.
     """
 
     part: Part | None
@@ -74,12 +77,14 @@ class Statement:
     want_logs: bool = False
     stop: bool = False
     apart: bool = False
+    details: Mapping[str, str] | None = None
 
     def vector(self) -> np.ndarray:
         """Returns the statement as numbers to be summed: whole ones, int64 of shape (29,)."""
         part = self.part
         local = part.local if part else 0
-        doing, reading = _mark(self.activity), _mark(f"{part.total}/{part.fingerprint}") if part else 0
+        activity = f"{self.activity} {sorted(self.details.items())}" if self.details else self.activity
+        doing, reading = _mark(activity), _mark(f"{part.total}/{part.fingerprint}") if part else 0
         # Plain numbers: so few cost NumPy more than Python.
         digits = [mark >> shift & _MASK for mark in (doing, reading) for shift in _SHIFTS]
         head = (part is not None, local >> _LOW, local & ((1 << _LOW) - 1), self.want_logs, self.stop)
@@ -140,16 +145,51 @@ class StepAgreement:
         vector = mine.vector()
         return self.heard(self._channel.all_reduce(vector) if self._channel.size > 1 else vector, mine)
 
-    def together(self, activity: str) -> None:
+    def together(self, activity: str, details: Mapping[str, str] | None = None) -> None:
         """Makes sure that all workers are about to do the same, before they agree on anything else about it.
 
         Args:
             activity: What it is, e.g. "fit".
+            details: What belongs to it, as text by name, e.g. the arguments.
 
         Raises:
             DivergenceError: On all workers, if they are not.
         """
-        self.step(Statement(None, activity))
+        self.step(Statement(None, activity, details=details))
+
+    def same_data(self, what: str, glance: Glance) -> None:
+        """Makes sure that all workers hold the same data, as far as a look at it can tell.
+
+        Args:
+            what: What it is for, e.g. "training data".
+            glance: What this worker sees.
+
+        Raises:
+            DivergenceError: On all workers, if they surely do not; else they are warned.
+        """
+        if self.alone:
+            return
+        like = glance.is_like(cast(Glance, self.from_chief(glance)))
+        if not self.any(not like):
+            return
+        said: Any = self.gather((like, glance.form))
+        others = ", ".join(name for name, (same, _) in zip(self.names, said, strict=True) if not same)
+        if not glance.certain and len({form for _, form in said}) == 1:
+            log.once(
+                f"look {what}",
+                f"{what}: an example differs between {self.names[0]} and {others}. If that is random augmentation, all "
+                "is well. If the script gives each worker a part of the data, examples are lost: give all workers the "
+                "same data, or use strategy.distribute_datasets_from_function.",
+                logging.WARNING,
+            )
+            return
+        forms = [f"  {name}: {form}" for name, (_, form) in zip(self.names, said, strict=True)]
+        raise DivergenceError(
+            "\n".join([f"{what.capitalize()}: {others} and {self.names[0]} hold different data.", *forms]),
+            remedy="give all workers the same data in the same order; Unisono takes each worker's part. Seed what is "
+            "random, as in train_test_split(..., random_state=0), or make the strategy first: from then on random, "
+            "numpy.random and torch draw the same on all workers.",
+        )
 
     def ask(self, mine: Statement) -> Begun:
         """States what this worker has, without waiting for the others; other agreements may follow before the answer.
@@ -179,19 +219,25 @@ class StepAgreement:
 
     def _explain(self, problem: str, mine: Statement) -> DivergenceError:
         part = mine.part
-        said = {
-            "activity": mine.activity,
+        said: object = {
+            "activity": (mine.activity, dict(mine.details or {})),
             "ended": "has data left" if part else "has no data left",
             "data": f"{part.total} examples, content {part.fingerprint:08x}" if part else "no data",
         }[problem]
-        lines = [f"  {name}: {text}" for name, text in zip(self.names, self.gather(said), strict=True)]
+        everyone: Any = self.gather(said)
+        texts = _differences(everyone) if problem == "activity" else everyone
+        lines = [f"  {name}: {text}" for name, text in zip(self.names, texts, strict=True)]
+        one_thing = problem == "activity" and len({activity for activity, _ in everyone}) == 1
         title = {
-            "activity": "The workers do different things at the same time:",
+            "activity": f"The workers call {mine.activity} with different arguments or settings:"
+            if one_thing
+            else "The workers do different things at the same time:",
             "ended": f"The data of some workers ended before that of others ({mine.activity}):",
             "data": f"The workers read different data for the same global batch ({mine.activity}):",
         }[problem]
         remedy = {
-            "activity": "call fit, evaluate, predict and compile alike on all workers, not under `if is_chief`.",
+            "activity": "call fit, evaluate, predict and compile alike on all workers, with the same arguments, not "
+            "under `if is_chief`.",
             "ended": "give all workers the same data; Unisono takes each worker's part of it.",
             "data": "give all workers the same data in the same order: seed what is random in a generator.",
         }[problem]
@@ -219,6 +265,22 @@ class StepAgreement:
     def from_chief(self, value: object) -> object:
         """Returns the chief's value on all workers."""
         return value if self._channel.size == 1 else broadcast_object(self._channel, value)
+
+
+def _differences(said: Sequence[tuple[str, Mapping[str, str]]]) -> list[str]:
+    """Returns what each worker does, with those details that are not the same everywhere.
+
+    >>> _differences([("fit", {"epochs": "2", "shuffle": "True"}), ("fit", {"epochs": "3", "shuffle": "True"})])
+    ['fit, epochs=2', 'fit, epochs=3']
+    """
+    if len({activity for activity, _ in said}) > 1:
+        return [activity for activity, _ in said]
+    names = sorted(set().union(*(details for _, details in said)))
+    odd = [name for name in names if len({details.get(name) for _, details in said}) > 1]
+    return [
+        ", ".join([activity, *(f"{name}={details.get(name, 'not given')}" for name in odd)])
+        for activity, details in said
+    ]
 
 
 def _mark(text: str) -> int:

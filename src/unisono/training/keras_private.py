@@ -29,6 +29,7 @@ __all__ = [
     "global_seed",
     "in_stateless_scope",
     "initial_epoch",
+    "learning_rate_schedule",
     "loss_trackers",
     "optimized_variables",
     "set_initial_epoch",
@@ -91,3 +92,9 @@ def set_initial_epoch(model: Any, epoch: int | None) -> None:
 def optimized_variables(optimizer: Any) -> list[Any]:
     """Returns the variables an optimizer was built for, in the order of its gradients."""
     return list(optimizer._trainable_variables)
+
+
+def learning_rate_schedule(optimizer: Any) -> Any:
+    """Returns the schedule that an optimizer takes its learning rate from; None for a plain number or a function."""
+    rate = getattr(optimizer, "_learning_rate", None)
+    return rate if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule) else None

@@ -24,6 +24,7 @@ from unisono.training.batches import Feed
 from unisono.training.census import Census
 from unisono.training.hooks import method
 from unisono.training.keras_private import flat_layers, initial_epoch, set_initial_epoch
+from unisono.training.likeness import of_call, of_training
 
 
 class Loops:
@@ -52,13 +53,14 @@ class Loops:
         if not model.compiled:
             return method(model, "fit")(**call)
         with self._running("fit"):
-            adoption.agreement.together("fit")
+            adoption.agreement.together("fit", {**of_call("fit", call), **of_training(model)})
             x, y, weights = call.pop("x", None), call.pop("y", None), call.pop("sample_weight", None)
             validation = call.pop("validation_data", None)
             fraction = call.pop("validation_split", 0.0)
             if fraction and validation is None:
                 (x, y, weights), validation = validation_split(x, y, weights, fraction)
             source = self._source(
+                "training data",
                 x,
                 y,
                 weights,
@@ -94,6 +96,7 @@ class Loops:
     def _validation(self, validation: Any, call: dict[str, Any], reading: roles.Reading) -> Feed:
         x, y, weights = keras.utils.unpack_x_y_sample_weight(validation)
         source = self._source(
+            "validation data",
             x,
             y,
             weights,
@@ -115,8 +118,9 @@ class Loops:
             adoption.steps.begin()
             return method(model, "evaluate")(**call)
         with self._running("evaluate"):
-            adoption.agreement.together("evaluate")
+            adoption.agreement.together("evaluate", of_call("evaluate", call))
             source = self._source(
+                "data of evaluate",
                 call.pop("x", None),
                 call.pop("y", None),
                 call.pop("sample_weight", None),
@@ -139,9 +143,13 @@ class Loops:
         model, adoption = self._adoption.model, self._adoption
         call = _arguments("predict", args, kwargs)
         with self._running("predict"):
-            adoption.agreement.together("predict")
+            adoption.agreement.together("predict", of_call("predict", call))
             source = self._source(
-                call.pop("x", None), batch_size=call.pop("batch_size", None), steps=call.get("steps"), in_order=True
+                "data of predict",
+                call.pop("x", None),
+                batch_size=call.pop("batch_size", None),
+                steps=call.get("steps"),
+                in_order=True,
             )
             self._build_for_predict(source.sample())
             mine = roles.for_worker(roles.flat(call.pop("callbacks", None)), adoption.is_chief)
@@ -176,11 +184,13 @@ class Loops:
 
         return call
 
-    def _source(self, x: Any, y: Any = None, sample_weight: Any = None, **options: Any) -> Source:
-        runtime = self._adoption.runtime
-        return make_source(
-            x, y, sample_weight, rank=runtime.rank, size=runtime.size, agreement=self._adoption.agreement, **options
-        )
+    def _source(self, what: str, x: Any, y: Any = None, sample_weight: Any = None, **options: Any) -> Source:
+        runtime, agreement = self._adoption.runtime, self._adoption.agreement
+        source = make_source(x, y, sample_weight, rank=runtime.rank, size=runtime.size, agreement=agreement, **options)
+        glance = None if agreement.alone else source.glance()
+        if glance is not None:
+            agreement.same_data(what, glance)
+        return source
 
     def _verbose(self, call: dict[str, Any]) -> Any:
         asked = call.pop("verbose", "auto")

@@ -87,11 +87,12 @@ def broadcast_state(model: Any, channel: Collectives, names: Sequence[str]) -> b
     Raises:
         DivergenceError: On all workers, if their models have different variables.
     """
-    return broadcast_variables(shared_variables(model), seed_variables(model), channel, names)
+    metrics = model.metrics_variables
+    return broadcast_variables(shared_variables(model), seed_variables(model), channel, names, own=metrics)
 
 
 def broadcast_variables(
-    shared: Sequence[Any], seeds: Sequence[Any], channel: Collectives, names: Sequence[str]
+    shared: Sequence[Any], seeds: Sequence[Any], channel: Collectives, names: Sequence[str], own: Sequence[Any] = ()
 ) -> bool:
     """Does the same for any variables.
 
@@ -100,6 +101,7 @@ def broadcast_variables(
         seeds: States of random generators.
         channel: The channel to use.
         names: Name of each worker, for messages.
+        own: Variables that only must be alike: each worker has its own values, to be reduced.
 
     Returns:
         Whether shared variables had to travel.
@@ -109,7 +111,7 @@ def broadcast_variables(
     """
     if channel.size == 1:
         return False
-    _check_same_shape(channel, [*shared, *seeds], names)
+    _check_same_shape(channel, [*shared, *seeds, *own], names)
     sums = channel.all_gather(np.array([checksum(shared)], np.int64))
     differed = any(int(each[0]) != int(sums[0][0]) for each in sums)
     if differed:

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pandas
 import pytest
+from scipy import sparse
 
 from minutes import Minutes
 from unisono.data.arrays import ArraySource, validation_split
@@ -170,3 +171,44 @@ def test_batches_are_those_of_stock_keras():
     ours = [p.batch for p in source(data["x"], data["y"], batch_size=4, class_weight={3: 2.0}).epoch()]
     for a, b in zip(keras.tree.flatten(stock), keras.tree.flatten(ours), strict=True):
         assert a.dtype == b.dtype and np.array_equal(a, b)
+
+
+def test_a_glance_tells_arrays_apart_and_not_the_last_digits_of_another_machine():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(100, 5)), rng.integers(0, 9, 100)
+    mine = source(x, y).glance()
+    assert mine.is_like(source(x.copy(), y.copy()).glance())
+    assert mine.is_like(source(x * (1 + 1e-9) + 1e-12, y).glance())
+    order = rng.permutation(100)
+    for other in (
+        (x[order], y[order]),
+        (x, y[order]),
+        (x[:99], y[:99]),
+        (x.astype("float32"), y),
+        (x, y, np.ones(100)),
+        (x,),
+        (np.where(x > 2, np.nan, x + 0.01), y),
+    ):
+        assert not mine.is_like(source(*other).glance())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: np.array([["a"], ["b"], ["c"]], dtype=object),
+        lambda: np.array(["a", "b", "c"]),
+        lambda: pandas.DataFrame({"a": [1, 2, 3], "b": [1.5, np.nan, 2]}),
+        lambda: {"a": np.ones((3, 2)), "b": [np.zeros(3), np.ones((3, 4, 5))]},
+        lambda: np.zeros((3, 0)),
+        lambda: np.array([True, False, True]),
+        lambda: sparse.random(3, 4, 0.5, random_state=0),
+    ],
+)
+def test_a_glance_at_arrays_of_any_kind(make: Any):
+    assert source(make()).glance().is_like(source(make()).glance())
+
+
+def test_a_glance_copies_only_what_it_looks_at():
+    wide = np.zeros((64, 1_000_000), "float32")
+    (values,) = source(wide).glance().values
+    assert values.size == 32 * 8 and not np.shares_memory(values, wide)

@@ -8,10 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, RandomSampler, Sampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    RandomSampler,
+    Sampler,
+    Subset,
+)
 
-from minutes import Worker, in_turn
+from minutes import Minutes, Worker, in_turn
 from unisono.data.select import make_source
+from unisono.errors import ConfigurationError
 
 
 class Rows(Dataset):  # type: ignore[misc]
@@ -109,3 +118,42 @@ def test_a_sample_does_not_move_torchs_generators() -> None:
         assert torch.equal(before[0], own.get_state()) and torch.equal(before[1], torch.get_rng_state())
 
     in_turn(2, work)
+
+
+class Augmented(Rows):
+    def __getitem__(self, i: Any) -> tuple[torch.Tensor, Any]:
+        return torch.rand(2) + np.random.rand() + i, int(i)
+
+
+@pytest.mark.parametrize("kind", [Rows, Augmented])
+def test_a_glance_is_alike_though_random_numbers_are_not(kind: Any):
+    first = make_source(DataLoader(kind(), batch_size=2), rank=0, size=2, agreement=Minutes().worker(0)).glance()
+    torch.rand(3), np.random.rand()
+    second = make_source(DataLoader(kind(), batch_size=2), rank=1, size=2, agreement=Minutes().worker(0)).glance()
+    assert first is not None and second is not None and first.is_like(second)
+    assert not first.certain
+
+
+def test_a_glance_shows_that_the_script_gives_each_worker_a_part():
+    one, other = (
+        make_source(
+            DataLoader(Subset(Rows(), range(rank, 10, 2)), batch_size=2), rank=0, size=2, agreement=Minutes().worker(0)
+        ).glance()
+        for rank in range(2)
+    )
+    assert one is not None and other is not None and one.form == other.form and not one.is_like(other)
+
+
+@pytest.mark.parametrize("as_batches", [False, True])
+def test_a_sampler_that_shares_the_data_out_by_itself_is_refused(as_batches: bool):
+    rows = Rows()
+    sampler: Any = DistributedSampler(rows, num_replicas=2, rank=0)
+    loader = (
+        DataLoader(rows, batch_sampler=BatchSampler(sampler, 2, False))
+        if as_batches
+        else DataLoader(rows, 2, sampler=sampler)
+    )
+    with pytest.raises(ConfigurationError, match=r"DistributedSampler.*(.|\n)*leave the sampler out"):
+        make_source(loader, rank=0, size=2, agreement=Minutes().worker(0))
+    # What one worker makes for itself is its own affair.
+    assert make_source(loader, rank=0, size=1, agreement=Minutes().worker(0)).num_batches == 3

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unisono.data.base import Part
+from unisono.data.base import Glance, Part
 from unisono.errors import DivergenceError
 from unisono.training.agreement import Statement, StepAgreement, Verdict, decide
 from unit.training.workers import names, together
@@ -151,6 +153,59 @@ def test_all_must_be_about_to_do_the_same():
         return True
 
     assert together(2, work) == [True, True]
+
+
+def test_of_arguments_only_those_are_shown_that_differ():
+    said = [{"epochs": "2", "shuffle": "True"}, {"epochs": "2", "shuffle": "False", "steps_per_epoch": "4"}]
+
+    def work(channel):
+        agreement = StepAgreement(channel, list(names(2)))
+        agreement.together("fit", {"epochs": "2"})
+        return agreement.together("fit", said[channel.rank])
+
+    first, second = together(2, work)
+    assert str(first) == str(second)
+    for text in (
+        "call fit with different arguments",
+        "worker 0: fit, shuffle=True, steps_per_epoch=not given\n",
+        "worker 1: fit, shuffle=False, steps_per_epoch=4\n",
+    ):
+        assert text in str(first)
+
+
+def test_one_that_begins_a_loop_is_told_from_one_inside_another():
+    def work(channel):
+        agreement = StepAgreement(channel, list(names(2)))
+        if channel.rank:
+            return agreement.together("fit", {"epochs": "2"})
+        return agreement.step(Statement(part(1, 4), "predict step 3"))
+
+    for error in together(2, work):
+        assert "worker 0: predict step 3\n" in str(error) and "worker 1: fit\n" in str(error)
+
+
+def glances(*seen: Glance) -> list[Any]:
+    def work(channel):
+        return StepAgreement(channel, list(names(len(seen)))).same_data("training data", seen[channel.rank])
+
+    return together(len(seen), work)
+
+
+def test_different_data_is_told_to_all_workers():
+    usual, odd = Glance("x (4, 1)", (np.ones(4),)), Glance("x (4, 1)", (np.array([1.0, 1, 2, 1]),))
+    assert glances(usual, usual, usual) == [None] * 3
+    errors = glances(usual, odd, usual)
+    assert len({str(error) for error in errors}) == 1 and isinstance(errors[2], DivergenceError)
+    for text in ("Training data: worker 1 and worker 0 hold different data", "worker 2: x (4, 1)", "random_state"):
+        assert text in str(errors[0])
+
+
+def test_where_values_may_differ_only_another_number_of_examples_is_an_error(caplog: pytest.LogCaptureFixture):
+    usual, odd = (Glance("4 examples", (np.full(1, value),), certain=False) for value in (1.0, 2.0))
+    with caplog.at_level("WARNING"):
+        assert glances(usual, odd) == [None, None]
+    assert "differs between worker 0 and worker 1" in caplog.text and "examples are lost" in caplog.text
+    assert isinstance(glances(usual, Glance("3 examples", usual.values, certain=False))[0], DivergenceError)
 
 
 def test_small_agreements():

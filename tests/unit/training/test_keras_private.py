@@ -202,3 +202,9 @@ def test_private_names_of_keras_stand_in_one_file():
             if isinstance(node, ast.ImportFrom) and str(node.module).startswith("keras.src"):
                 found.add(f"{path.name}:{node.lineno} {node.module}")
     assert not found
+
+
+def test_the_schedule_of_a_learning_rate():
+    schedule = keras.optimizers.schedules.CosineDecay(0.1, 5)
+    assert keras_private.learning_rate_schedule(keras.optimizers.SGD(schedule)) is schedule
+    assert keras_private.learning_rate_schedule(keras.optimizers.SGD(0.1)) is None
