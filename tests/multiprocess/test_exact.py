@@ -160,6 +160,18 @@ def test_regularisers_and_added_losses_count_once(run):
     same(run.agreed(), run.plain)
 
 
+@pytest.mark.case("exact.ignored_class", more=("torch-3",))
+def test_a_loss_that_masks_examples_itself(run):
+    same(run.agreed(), run.plain)
+
+
+@pytest.mark.case("exact.own_trackers", more=("torch-3",))
+def test_a_users_mean_counts_each_global_batch_once(run):
+    found = run.agreed()
+    assert {"own", "val_own"} <= set(found["history"])
+    same(found, run.plain)
+
+
 @pytest.mark.case("exact.optimizers")
 @pytest.mark.parametrize("name", ["adamw_ema", "accumulate_clip", "schedule"])
 def test_optimizers_see_global_gradients(run, name):

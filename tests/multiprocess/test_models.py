@@ -84,7 +84,10 @@ def test_r28_equal_start_unequal_noise(run, seeding):
 
 
 @pytest.mark.case("models.r22_stop_on_one_rank", more=("torch-3",))
-@pytest.mark.parametrize("where", ["at_epoch_end", "inside_an_epoch", "before_a_batch", "early_stopping"])
+@pytest.mark.parametrize(
+    "where",
+    ["at_epoch_end", "inside_an_epoch", "before_a_batch", "before_an_epoch", "before_all", "early_stopping"],
+)
 def test_r22_a_stop_is_agreed(run, where):
     found, right = run.one(where), run.plain[where]
     if where == "at_epoch_end":
@@ -92,6 +95,14 @@ def test_r22_a_stop_is_agreed(run, where):
     if where == "early_stopping":
         assert len(found["epochs"]) == 2
     same(found, right)
+
+
+@pytest.mark.case("models.outputs_of_any_rows", more=("torch-3",))
+def test_predict_returns_all_rows_of_any_kind(run):
+    found, right = run.agreed(), run.plain
+    assert found["rows"] == near(right["rows"]) and len(found["rows"]) == 15
+    assert found["half"] == near(right["half"])
+    assert found["words"] == right["words"]
 
 
 @pytest.mark.case("models.stops_outside_of_training")

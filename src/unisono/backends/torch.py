@@ -155,7 +155,11 @@ class TorchBackend(Backend):
         return joined.to(device=tensor.device, dtype=tensor.dtype)
 
     def to_tensor(self, array: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array))
+        array = np.ascontiguousarray(array)
+        if array.dtype.name == "bfloat16":
+            # NumPy's stand-in for it is unknown to torch.
+            return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+        return torch.from_numpy(array)
 
 
 def _keeping_metrics(model: Any, run: Callable[[], Any]) -> None:

@@ -17,6 +17,7 @@ from unisono.training import losses, optimizer, saving, state
 from unisono.training.agreement import StepAgreement
 from unisono.training.hooks import Hooks, method
 from unisono.training.keras_private import (
+    BUILD,
     activity_losses_are_sums,
     build,
     flat_layers,
@@ -56,6 +57,7 @@ class Adoption:
         self.loops_running = 0
         """How many of the model's loops run now, one inside another."""
         self._steps: Steps | None = None
+        self._is_built = False
         self._optimizer_hooks: list[Hooks] = []
         self._hooks = Hooks(model)
 
@@ -100,6 +102,8 @@ class Adoption:
         self._hooks.set("get_metrics_result", lambda: self.steps.metrics_result())
         for kind in ("train", "test", "predict"):
             self._hooks.set(f"make_{kind}_function", self._maker(kind))
+        # A model whose own code never uses the loss it is compiled with counts as not built for ever.
+        self._hooks.set(BUILD, self._build_for_keras)
         for name, function in functions.items():
             self._hooks.set(name, function)
         saving.hook(self.model, self._hooks, self.is_chief)
@@ -121,6 +125,7 @@ class Adoption:
         """Follows a call of the model's `compile`: another optimizer, other losses."""
         self._unhook_optimizers()
         self._steps = None
+        self._is_built = False
 
     def _hook_optimizers(self) -> None:
         self._unhook_optimizers()
@@ -161,8 +166,12 @@ class Adoption:
         if getattr(model, "compiled", False):
             self._hook_optimizers()
             self._build(sample)
-            for tracker in loss_trackers(model):
+            trackers = loss_trackers(model)
+            for tracker in trackers:
                 losses.weigh_by_examples(tracker, self.scope)
+            for metric in model.metrics if self.runtime.size > 1 else ():
+                if type(metric).update_state is keras.metrics.Mean.update_state and metric not in trackers:
+                    losses.weigh_by_share(metric, self.scope)
             if self.runtime.size > 1:
                 wrap_losses(model, self._global_loss)
                 self._scale_activity_losses()
@@ -174,6 +183,7 @@ class Adoption:
         self.steps.building = True
         try:
             build(self.model, sample)
+            self._is_built = True
         except RuntimeError as problem:
             # Keras on TensorFlow builds such a model in its first step; so do we.
             log.logger.debug("the model is built in its first step: %s", problem)
@@ -184,6 +194,10 @@ class Adoption:
                 self.steps.prepare(sample)
         finally:
             self.steps.building = False
+
+    def _build_for_keras(self, *args: Any, **kwargs: Any) -> None:
+        if not self._is_built:
+            method(self.model, BUILD)(*args, **kwargs)
 
     def _build_by_running(self, sample: Any) -> None:
         """Creates variables where only real values will do, so that they can be shared before the first step."""

@@ -81,6 +81,7 @@ class Together(keras.callbacks.Callback):  # type: ignore[misc]
         self._agreement = agreement
         self._begin = begin
         self._epoch = epoch
+        self._is_first = False
         self._fitted: Any = None
 
     def set_model(self, model: Any) -> None:
@@ -94,6 +95,7 @@ class Together(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """See `Callback`."""
+        self._is_first = True
         self._epoch()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
@@ -112,8 +114,18 @@ class Together(keras.callbacks.Callback):  # type: ignore[misc]
         """See `Callback`."""
         self._end_batch("predict")
 
+    def agrees_after_batch(self) -> bool:
+        """Returns whether a wish to stop training is agreed on right after the batch that is trained on.
+
+        It is so after the first batch of each epoch, where Keras heeds a wish from before the epoch.
+        """
+        return self._is_first or "train" in self.phases
+
     def _end_batch(self, phase: str) -> None:
-        if phase in self.phases:
+        agrees = self.agrees_after_batch() if phase == "train" else phase in self.phases
+        if phase == "train":
+            self._is_first = False
+        if agrees:
             self.stop_together(phase)
 
     def stop_together(self, phase: str) -> None:

@@ -12,14 +12,17 @@ from typing import Any
 
 import keras
 from keras.src.backend.common.global_state import get_global_attribute
+from keras.src.backend.common.masking import get_keras_mask as mask_of
 from keras.src.backend.common.stateless_scope import in_stateless_scope
 from keras.src.legacy.saving import legacy_h5_format
 from keras.src.saving import saving_lib
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from unisono.backends.base import flat_layers
+from unisono.training.hooks import method
 
 __all__ = [
+    "BUILD",
     "FILE_WRITERS",
     "DataAdapter",
     "activity_losses_are_sums",
@@ -31,6 +34,7 @@ __all__ = [
     "initial_epoch",
     "learning_rate_schedule",
     "loss_trackers",
+    "mask_of",
     "optimized_variables",
     "set_initial_epoch",
     "wrap_losses",
@@ -45,9 +49,13 @@ FILE_WRITERS = (
 """Module and name of the functions `(model, filepath, ...)` in which all that Keras saves of a model ends."""
 
 
+BUILD = "_symbolic_build"
+"""The method of a model by which its loops create variables, from their first batch, where something is not built."""
+
+
 def build(model: Any, sample: Any) -> None:
     """Creates all variables of model, optimizer, losses and metrics from a sample of the data."""
-    model._symbolic_build(data_batch=sample)
+    method(model, BUILD)(data_batch=sample)
 
 
 def compile_loss(model: Any) -> Any | None:

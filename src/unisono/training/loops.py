@@ -82,8 +82,8 @@ class Loops:
                 call["validation_data"] = self._validation(validation, call, _reading(mine, "test", verbose=0))
             # One that came too late for the loop before, or from `train_on_batch`, is not about this loop.
             adoption.steps.stop_wish = False
-            adoption.steps.callbacks_agree = "train" in together.phases
-            feed = self._feed(source, "fit", lambda: (reading(), self._stop_wish() or model.stop_training))
+            adoption.steps.callbacks_agree = together.agrees_after_batch
+            feed = self._feed(source, "fit", lambda: (reading(), self._stop_wish()))
             feed.may_stop = True
             if is_stock_train_step(model):
                 # A step of the user's own may ask to stop, which must hold before the next.

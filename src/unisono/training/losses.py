@@ -13,6 +13,7 @@ without examples (regularisers) their plain value. Other reductions need a facto
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ import keras
 
 from unisono.backends.base import StepScope
 from unisono.training.hooks import Hooks, method
+from unisono.training.keras_private import mask_of
 
 
 def weigh_by_examples(tracker: Any, scope: StepScope) -> None:
@@ -41,6 +43,22 @@ def weigh_by_examples(tracker: Any, scope: StepScope) -> None:
     Hooks(tracker).set("update_state", update_state)
 
 
+def weigh_by_share(metric: Any, scope: StepScope) -> None:
+    """Lets a mean that a user's code gives one number for each batch count that batch once, over all workers.
+
+    Args:
+        metric: A `keras.metrics.Mean`.
+        scope: Of the model's steps.
+    """
+
+    def update_state(values: Any, sample_weight: Any = None) -> Any:
+        if sample_weight is None and scope.active and tuple(getattr(values, "shape", ())) == ():
+            sample_weight = scope.share
+        return method(metric, "update_state")(values, sample_weight=sample_weight)
+
+    Hooks(metric).set("update_state", update_state)
+
+
 class GlobalLoss:
     """Stands in for one loss of a compiled model.
 
@@ -58,9 +76,9 @@ class GlobalLoss:
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         """Returns the loss, scaled to the global batch inside a step."""
-        value = self.loss(y_true, y_pred, sample_weight)
         if not self._scope.active:
-            return value
+            return self.loss(y_true, y_pred, sample_weight)
+        value, mask = self._masked(y_true, y_pred, sample_weight)
         reduction = self.loss.reduction
         if reduction == "sum":
             return value * keras.ops.cast(self._scope.inverse, value.dtype)
@@ -69,15 +87,32 @@ class GlobalLoss:
             total = keras.ops.sum(value) * keras.ops.cast(self._scope.inverse, value.dtype)
             mean = keras.ops.stop_gradient(keras.ops.mean(value))
             return mean + (total - keras.ops.stop_gradient(total))
-        divisor = self._divisor(y_pred, sample_weight, value.dtype)
+        divisor = self._divisor(mask, sample_weight, value.dtype)
         if divisor is None:
             return value
         factor = keras.ops.divide_no_nan(divisor, self._total(divisor))
         return value * factor * keras.ops.cast(self._scope.inverse, value.dtype)
 
-    def _divisor(self, y_pred: Any, sample_weight: Any, dtype: Any) -> Any | None:
+    def _masked(self, y_true: Any, y_pred: Any, sample_weight: Any) -> tuple[Any, Any | None]:
+        """Returns the loss and the mask it was taken with: that of the predictions and the one that it sets itself."""
+        masks = [mask_of(y_pred)]
+        function = self.loss.call
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            values = function(*args, **kwargs)
+            masks.append(mask_of(values))
+            return values
+
+        self.loss.__dict__["call"] = call
+        try:
+            value = self.loss(y_true, y_pred, sample_weight)
+        finally:
+            del self.loss.__dict__["call"]
+        present = [keras.ops.cast(mask, "bool") for mask in masks if mask is not None]
+        return value, functools.reduce(keras.ops.logical_and, present) if present else None
+
+    def _divisor(self, mask: Any | None, sample_weight: Any, dtype: Any) -> Any | None:
         """Returns what the local mean was divided by, up to a constant; None if it is the number of elements."""
-        mask = getattr(y_pred, "_keras_mask", None)
         if mask is not None:
             mask = keras.ops.cast(mask, dtype)
         if self.loss.reduction != "mean_with_sample_weight" or sample_weight is None:

@@ -13,6 +13,7 @@ import numpy as np
 from unisono import log
 from unisono.backends.base import Backend, StepScope
 from unisono.collectives.base import Collectives
+from unisono.collectives.objects import all_gather_object
 from unisono.data.base import Part
 from unisono.data.batches import fingerprint, to_host
 from unisono.data.shard import slice_of
@@ -59,8 +60,8 @@ class Steps:
         """Whether Keras runs the model symbolically, to create its variables."""
         self.stop_wish = False
         """Whether something but a callback asked to stop; the next agreement makes it everybody's wish."""
-        self.callbacks_agree = False
-        """Whether the workers agree on stopping after each step anyway."""
+        self.callbacks_agree: Callable[[], bool] = lambda: False
+        """Tells whether the workers agree on stopping right after the step that runs."""
         self._last: Any = {}
         self._last_share = 0.0
         self._pending: Any = None
@@ -126,7 +127,7 @@ class Steps:
                 "`self.optimizer.apply` (or `stateless_apply` on JAX).",
                 logging.WARNING,
             )
-        if self.model.stop_training and not self.callbacks_agree:
+        if self.model.stop_training and not self.callbacks_agree():
             # Keras's loop would leave alone.
             self.model.stop_training, self.stop_wish = False, True
         return self.logs, state
@@ -245,10 +246,13 @@ class Steps:
         return {k: metrics[k] if k in metrics else sum(values.get(k, 0.0) for _, values in said) for k in keys}
 
     def _gather(self, tensor: Any, local: int) -> np.ndarray:
-        array = np.ascontiguousarray(keras.ops.convert_to_numpy(tensor)[:local])
+        # A stand-in's rows are nobody's. Otherwise all count, also where a model makes more of them than it is given.
+        array = np.ascontiguousarray(keras.ops.convert_to_numpy(tensor))[: None if local else 0]
         if self.channel.size == 1:
             return array
-        flat = array.view(np.uint8).reshape(local, -1) if local else np.zeros((0, 0), np.uint8)
+        if array.dtype.hasobject:
+            return np.concatenate([each for each in all_gather_object(self.channel, array) if len(each)] or [array])
+        flat = array.view(np.uint8).reshape(len(array), -1) if len(array) else np.zeros((0, 0), np.uint8)
         parts = [p for p in self.channel.all_gather(np.ascontiguousarray(flat)) if p.size]
         rows = np.concatenate(parts) if parts else flat
         return rows.reshape(-1).view(array.dtype).reshape(len(rows), *array.shape[1:])

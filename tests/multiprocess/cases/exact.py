@@ -292,6 +292,47 @@ def losses_once(strategy: Any, world: World) -> dict[str, Any]:
     return outcome(model, history)
 
 
+def ignored_class(strategy: Any, world: World) -> dict[str, Any]:
+    """A loss that leaves examples out by a mask of its own, as in segmentation; parts hold different numbers."""
+    x = np.random.default_rng(3).normal(size=(7, 5, 4)).astype("float32")
+    y = np.random.default_rng(4).integers(0, 3, (7, 5))
+    y[:2, 2:], y[6, 1:] = 0, 0
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((5, 4)), keras.layers.Dense(3, kernel_initializer="ones")])
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=0)
+        model.compile(sgd(0.05), loss)
+    history = model.fit(x, y, batch_size=4, epochs=2, shuffle=False, verbose=0, validation_data=(x, y))
+    return outcome(model, history)
+
+
+def own_trackers(strategy: Any, world: World) -> dict[str, Any]:
+    """A `train_step` and a `compute_loss` of the user's own that give a `Mean` one number for each batch."""
+
+    class Tracked(keras.Model):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.own = keras.metrics.Mean(name="own")
+
+        @property
+        def metrics(self) -> Any:
+            return [*super().metrics, self.own]
+
+        def compute_loss(
+            self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
+        ) -> Any:
+            loss = keras.ops.mean((y - y_pred) ** 2)
+            self.own.update_state(loss)
+            return loss
+
+    x = column(1, 2, 3, 4, 5)
+    with strategy.scope():
+        inputs = keras.Input((1,))
+        model = Tracked(inputs, keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")(inputs))
+        model.compile(sgd(0.01), "mse")
+    history = model.fit(x, 2 * x, batch_size=4, epochs=2, shuffle=False, verbose=0, validation_data=(x[:3], x[:3]))
+    return outcome(model, history)
+
+
 def optimizers(strategy: Any, world: World) -> dict[str, Any]:
     """Optimizers with state of their own: AdamW with decay and EMA, accumulation with clipping, Lion, schedules."""
     x = np.linspace(-1, 1, 11, dtype="float32")[:, None]

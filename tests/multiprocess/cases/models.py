@@ -337,7 +337,24 @@ def r22_stop_on_one_rank(strategy: Any, world: World) -> dict[str, Any]:
     with strategy.scope():
         model = toy_model()
         model.compile(sgd(0.01), loss="mse")
-    stops = {"at_epoch_end": Stop(), "inside_an_epoch": StopInside(), "before_a_batch": StopBefore()}
+
+    class StopEarly(keras.callbacks.Callback):
+        def __init__(self, epoch: int) -> None:
+            super().__init__()
+            self.at = epoch
+
+        def on_train_begin(self, logs: Any = None) -> None:
+            if self.at < 0 and world.rank == world.size - 1:
+                self.model.stop_training = True
+
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            if epoch == self.at and world.rank == world.size - 1:
+                self.model.stop_training = True
+
+    stops = {
+        "at_epoch_end": Stop(), "inside_an_epoch": StopInside(), "before_a_batch": StopBefore(),
+        "before_an_epoch": StopEarly(1), "before_all": StopEarly(-1),
+    }  # fmt: skip
     found = {}
     for where, stop in stops.items():
         history = model.fit(x, x, batch_size=4, epochs=5, shuffle=False, verbose=0, callbacks=[stop])
@@ -349,6 +366,32 @@ def r22_stop_on_one_rank(strategy: Any, world: World) -> dict[str, Any]:
         x, x, batch_size=4, epochs=6, shuffle=False, verbose=0, callbacks=[early], validation_data=(x[:3], 0 * x[:3])
     )
     found["early_stopping"] = outcome(model, history)
+    return found
+
+
+def outputs_of_any_rows(strategy: Any, world: World) -> dict[str, Any]:
+    """`predict` of a model with more rows than examples, of one in bfloat16, and of one that answers in words."""
+    x = np.arange(60, dtype="float32").reshape(5, 3, 4)
+    with strategy.scope():
+        inputs = keras.Input((3, 4))
+        rows = keras.layers.Lambda(lambda t: keras.ops.reshape(t, (-1, 4)), output_shape=(4,))(inputs)
+        many = keras.Model(inputs, rows)
+        half = keras.Sequential([keras.Input((3, 4)), keras.layers.Activation("relu", dtype="bfloat16")])
+    found: dict[str, Any] = {
+        "rows": many.predict(x, batch_size=4, verbose=0).ravel()[::4].tolist(),
+        "half": keras.ops.convert_to_numpy(keras.ops.cast(half.predict(x, batch_size=4, verbose=0), "float32"))
+        .ravel()[::7]
+        .tolist(),
+        "words": None,
+    }
+    if keras.backend.backend() == "tensorflow":
+        with strategy.scope():
+            numbers = keras.Input((1,), dtype="int64")
+            words = keras.layers.StringLookup(vocabulary=["a", "b", "c"], invert=True)(numbers)
+            model = keras.Model(numbers, words)
+        found["words"] = (
+            model.predict(np.array([[1], [2], [3], [0], [1]]), batch_size=4, verbose=0).astype(str).tolist()
+        )
     return found
 
 
