@@ -77,6 +77,10 @@ class StepScope:
     """Optimizer, variables and kinds of gradients of each update of the step traced last, in order."""
     moving: list[tuple[Any, Tensor]] = field(default_factory=list)
     """Variables changed by the forward pass, with their values before it, not yet merged."""
+    versions: dict[int, int] = field(default_factory=dict)
+    """On torch, what tells whether the forward pass has changed a weight, by its `id`."""
+    assigns: bool = False
+    """Whether a forward pass has assigned to weights, so that a worker without data must run it too."""
     exchanged: bool = False
     """Whether an optimizer has exchanged gradients in a step."""
     totals: dict[str, int] = field(default_factory=dict)
@@ -107,7 +111,7 @@ class StepScope:
 
     def forget(self) -> None:
         """Forgets how steps go, for a model that is compiled anew."""
-        self.applied, self.totals, self.exchanged = [], {}, False
+        self.applied, self.totals, self.exchanged, self.assigns = [], {}, False, False
 
     @contextlib.contextmanager
     def within_optimizer(self) -> Iterator[None]:

@@ -48,6 +48,7 @@ class TorchBackend(Backend):
         # A gradient may be absent on some workers only (a branch not taken, no data): the layout of the pack
         # must not depend on it, so counts of who has which travel along.
         variables = scope.applied[-1][1] if scope.applied else []
+        scope.assigns |= any(scope.versions.get(id(v), v.value._version) != v.value._version for v in variables)
         full = [
             torch.zeros(tuple(v.shape), dtype=_value(v).dtype, device=_value(v).device) if g is None else g
             for g, v in zip(gradients, variables, strict=True)
@@ -83,6 +84,7 @@ class TorchBackend(Backend):
         def step(state: None, data: Any, weights: np.ndarray) -> tuple[Any, None]:
             with scope.enter("train", weights):
                 scope.applied = []
+                scope.versions = {id(v): v.value._version for v in model.trainable_variables}
                 return self._step(lambda: model.train_step(_tensors(data)), model, scope, moving), None
 
         return step
@@ -99,12 +101,13 @@ class TorchBackend(Backend):
                     for optimizer, variables, _ in updates:
                         optimizer.apply([None] * len(variables), variables)
 
+            scope.versions = {}
             with scope.enter("train", weights):
                 self._step(join, model, scope, moving)
             scope.applied, scope.totals["train"] = updates, totals
 
         def run(state: None, data: Any, weights: np.ndarray) -> None:
-            if scope.totals.get("train") == 0:
+            if scope.totals.get("train") == 0 and not scope.assigns:
                 update(weights)
             else:
                 _keeping_metrics(model, lambda: train(state, data, weights))
