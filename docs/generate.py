@@ -7,8 +7,10 @@ python docs/generate.py --check    say which ones are stale, and fail if one is
 from __future__ import annotations
 
 import argparse
+import ast
 import enum
 import inspect
+import itertools
 import re
 import sys
 import textwrap
@@ -17,10 +19,16 @@ from pathlib import Path
 from typing import Any
 
 import unisono
+import unisono.data
 from unisono import env
+from unisono.data.distributed import InputContext
 
 HERE = Path(__file__).parent
 SECTIONS = ("Args", "Returns", "Raises", "Yields", "Attributes")
+NOT_TO_BE_CALLED: dict[type, bool] = {unisono.data.FileDataset: False, InputContext: True}
+"""Classes whose objects a user gets, and whether their arguments are attributes for users."""
+FOR_SOURCES: dict[type, tuple[str, ...]] = {unisono.data.FileDataset: ("blocks", "stream", "in_line")}
+"""Methods without an underscore that are no part of the public face: they read for the workers."""
 
 
 def environment_page() -> str:
@@ -61,7 +69,7 @@ def _cell(text: str) -> str:
 
 
 def reference_page() -> str:
-    """Returns the page of the public names: classes, functions, then exceptions."""
+    """Returns the page of the public names: classes, functions and those of `unisono.data`, then exceptions."""
     names = [name for name in unisono.__all__ if not name.startswith("__")]
     functions = [name for name in names if inspect.isfunction(getattr(unisono, name))]
     classes = [name for name in names if name not in functions]
@@ -70,11 +78,15 @@ def reference_page() -> str:
     for name in sorted(
         set(classes) - set(exceptions), key=lambda name: ("Strategy" not in name, "Options" not in name, name)
     ):
-        lines += _class(name, getattr(unisono, name))
+        lines += _class(f"unisono.{name}", getattr(unisono, name))
+    lines += ["## `InputContext`", "", "What `strategy.distribute_datasets_from_function` gives to its function.", ""]
+    lines += _made_elsewhere(InputContext)
     for name in functions:
-        function = getattr(unisono, name)
-        lines += [f"## `unisono.{name}`", "", "```text", *_call(f"unisono.{name}", function), "```", ""]
-        lines += [*_docstring(function), ""]
+        lines += _function(f"unisono.{name}", getattr(unisono, name))
+    names = sorted(unisono.data.__all__, key=lambda name: (not name.islower(), name != "FileDataset", name))
+    for name in names:
+        thing = getattr(unisono.data, name)
+        lines += (_function if inspect.isfunction(thing) else _class)(f"unisono.data.{name}", thing)
     lines += ["## Exceptions", "", "When they are raised and what to do: [errors.md](errors.md).", ""]
     for name in sorted(exceptions, key=lambda name: (len(getattr(unisono, name).__mro__), name)):
         lines += _exception(name, getattr(unisono, name))
@@ -86,37 +98,74 @@ def _exception(name: str, cls: type) -> Iterator[str]:
     yield from (f"### `unisono.{name}`", "", f"Derived from {bases}.", "", *_docstring(cls), "")
 
 
+def _function(name: str, function: Callable[..., object]) -> Iterator[str]:
+    yield from (f"## `{name}`", "", "```text", *_call(name, function), "```", "", *_docstring(function), "")
+
+
 def _class(name: str, cls: type) -> Iterator[str]:
-    yield from (f"## `unisono.{name}`", "")
+    yield from (f"## `{name}`", "")
     if issubclass(cls, enum.Enum):
         yield from (*_docstring(cls), "")
-        yield from (f"- `{name}.{member}`" for member in cls.__members__)
+        said = _words_below(cls)
+        for member in cls.__members__:
+            yield f"- `{cls.__name__}.{member}`" + (f": {said[member]}" if member in said else "")
         yield ""
-        return
-    yield from ("```text", *_call(f"unisono.{name}", cls), "```", "", *_docstring(cls), "")
+    elif cls in NOT_TO_BE_CALLED:
+        yield from _made_elsewhere(cls)
+    else:
+        yield from ("```text", *_call(name, cls), "```", "", *_docstring(cls), "", *_methods(cls))
+
+
+def _made_elsewhere(cls: type) -> Iterator[str]:
+    """A class whose objects a user gets and does not make: no call, and of its arguments those that are for users."""
+    summary, _, arguments = (inspect.getdoc(cls) or "").partition("\n\nArgs:\n")
+    yield from (summary, "")
+    if NOT_TO_BE_CALLED[cls]:
+        yield from (*_markdown(f"Attributes:\n{arguments}"), "")
+    yield from _methods(cls)
+
+
+def _methods(cls: type) -> Iterator[str]:
     for attribute, value in sorted(_members(cls)):
         documented = value.fget if isinstance(value, property) else value
         parameters = "" if isinstance(value, property) else f"({', '.join(_parameters(value))})"
-        yield from (f"### `{name}.{attribute}{parameters}`", "", *_docstring(documented), "")
+        yield from (f"### `{cls.__name__}.{attribute}{parameters}`", "", *_docstring(documented), "")
 
 
 def _members(cls: type) -> Iterator[tuple[str, Any]]:
     for base in reversed(cls.__mro__):
         if base.__module__.split(".")[0] == "unisono":
             for attribute, value in vars(base).items():
-                if not attribute.startswith("_") and (isinstance(value, property) or inspect.isfunction(value)):
+                hidden = attribute.startswith("_") or attribute in FOR_SOURCES.get(cls, ())
+                if not hidden and (isinstance(value, property) or inspect.isfunction(value)):
                     yield attribute, vars(cls).get(attribute, value)
 
 
-def _call(name: str, cls: type) -> list[str]:
-    return [f"{name}(", *(f"    {each}," for each in _parameters(cls)), ")"]
+def _words_below(cls: type) -> dict[str, str]:
+    """Returns what stands as a string below each member of an enumeration, which Python does not keep."""
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    said = {}
+    for member, words in itertools.pairwise(getattr(tree, "body", [])):
+        match member, words:
+            case ast.Assign(targets=[ast.Name(id=name)]), ast.Expr(value=ast.Constant(value=str(text))):
+                said[name] = " ".join(text.split())
+    return said
+
+
+def _call(name: str, thing: Callable[..., object]) -> list[str]:
+    return [f"{name}(", *(f"    {each}," for each in _parameters(thing)), ")"]
 
 
 def _parameters(thing: Callable[..., object]) -> Iterator[str]:
-    for each in inspect.signature(thing).parameters.values():
-        if each.name == "self":
-            continue
-        text = each.name if each.annotation is each.empty else f"{each.name}: {each.annotation}"
+    parameters = [each for each in inspect.signature(thing).parameters.values() if each.name != "self"]
+    starred = False
+    for each in parameters:
+        if each.kind is each.KEYWORD_ONLY and not starred:
+            starred = True
+            yield "*"
+        starred = starred or each.kind is each.VAR_POSITIONAL
+        stars = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
+        text = f"{stars}{each.name}" if each.annotation is each.empty else f"{stars}{each.name}: {each.annotation}"
         default = each.default
         if isinstance(default, enum.Enum):
             text += f" = {type(default).__name__}.{default.name}"
@@ -126,9 +175,13 @@ def _parameters(thing: Callable[..., object]) -> Iterator[str]:
 
 
 def _docstring(thing: object) -> Iterator[str]:
+    yield from _markdown(inspect.getdoc(thing) or "")
+
+
+def _markdown(docstring: str) -> Iterator[str]:
     """Turns a docstring with Args, Returns and Raises into Markdown."""
     section = ""
-    for line in (inspect.getdoc(thing) or "").splitlines():
+    for line in docstring.splitlines():
         head = re.fullmatch(rf"({'|'.join(SECTIONS)}):", line)
         if head:
             section = head.group(1)

@@ -6,6 +6,8 @@ import ast
 import concurrent.futures
 import contextlib
 import dataclasses
+import enum
+import inspect
 import json
 import os
 import re
@@ -19,9 +21,11 @@ import pytest
 import snippets
 
 import unisono
+import unisono.data
 from nursery import Nursery, Order
 from ports import free_ports
 from unisono import env, errors
+from unisono.data.distributed import InputContext
 
 DOCS = house.ROOT / "docs"
 SECONDS = 600
@@ -54,10 +58,41 @@ def test_every_exception_is_on_its_page() -> None:
     assert not [n for n in re.findall(r"\b\w+Error\b", page) if n not in {*names, "RuntimeError", "ValueError"}]
 
 
+PUBLIC = {
+    f"{package.__name__}.{name}": getattr(package, name)
+    for package in (unisono, unisono.data)
+    for name in package.__all__
+    if not name.startswith("__")
+}
+FOR_SOURCES = {"FileDataset.blocks", "FileDataset.stream", "FileDataset.in_line"}
+"""Methods without an underscore that users do not call."""
+
+
 def test_every_public_name_is_in_the_reference() -> None:
     page = (DOCS / "reference.md").read_text(encoding="utf-8")
-    names = [name for name in unisono.__all__ if not name.startswith("__")]
-    assert not [name for name in names if f"# `unisono.{name}`" not in page]
+    assert not [name for name in PUBLIC if f"# `{name}`\n" not in page]
+
+
+@pytest.mark.parametrize("cls", [*(c for c in PUBLIC.values() if isinstance(c, type)), InputContext])
+def test_every_public_member_is_in_the_reference(cls: type) -> None:
+    page = (DOCS / "reference.md").read_text(encoding="utf-8")
+    if issubclass(cls, enum.Enum):
+        members = list(cls.__members__)
+    else:
+        members = [n for n, m in vars(cls).items() if isinstance(m, property) or inspect.isfunction(m)]
+        if cls is InputContext:
+            members += [each.name for each in dataclasses.fields(cls)]
+    public = {f"{cls.__name__}.{name}" for name in members if not name.startswith("_")} - FOR_SOURCES
+    shown = set(re.findall(rf"`({cls.__name__}\.\w+)", page))
+    if cls is InputContext:
+        shown |= {f"InputContext.{name}" for name in re.findall(r"^- `(\w+)`: ", page, re.MULTILINE)}
+    assert public <= shown
+
+
+def test_the_reference_keeps_stars() -> None:
+    page = (DOCS / "reference.md").read_text(encoding="utf-8")
+    assert "describe_data(data: Any, **arguments: Any)" in page
+    assert "    files: Patterns,\n    *,\n" in page
 
 
 @pytest.mark.parametrize("page", snippets.pages(), ids=lambda page: page.name)
@@ -203,10 +238,10 @@ def test_the_ways_to_start_work(commands: list[str], tmp_path: Path) -> None:
         assert result[2:] == pytest.approx([30.0, 0.30], rel=1e-5)
 
 
-@pytest.mark.parametrize("name", [name for name in unisono.__all__ if not name.startswith("__")])
+@pytest.mark.parametrize("name", [*PUBLIC, "InputContext"])
 def test_public_names_say_what_they_take_and_give(name: str) -> None:
-    thing = getattr(unisono, name)
-    assert (thing.__doc__ or "").strip(), name
+    assert (PUBLIC.get(name, InputContext).__doc__ or "").strip(), name
+    name = name.rpartition(".")[2]
     for path in house.files():
         for node in ast.walk(house.tree(path)):
             if isinstance(node, ast.ClassDef) and node.name == name:

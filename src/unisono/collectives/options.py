@@ -9,16 +9,16 @@ from unisono.errors import ConfigurationError
 
 
 class CommunicationImplementation(enum.Enum):
-    """The engine that carries collective operations."""
+    """The engine that carries collective operations. RING and NCCL are TensorFlow's names for what is not here yet."""
 
     AUTO = "AUTO"
-    """The best engine that is there."""
+    """The best engine that is there: MPI."""
     MPI = "MPI"
     """MPI over host memory."""
     RING = "RING"
-    """The ring of the framework's own runtime."""
+    """The ring of the framework's own runtime. Not available yet: it is refused with a `ConfigurationError`."""
     NCCL = "NCCL"
-    """NVIDIA's library, for GPUs."""
+    """NVIDIA's library, for GPUs. Not available yet: it is refused with a `ConfigurationError`."""
 
 
 @dataclass(frozen=True)
