@@ -25,6 +25,7 @@ import unisono.data
 from nursery import Nursery, Order
 from ports import free_ports
 from unisono import env, errors
+from unisono.cluster.resolve import resolve
 from unisono.data.distributed import InputContext
 
 DOCS = house.ROOT / "docs"
@@ -111,7 +112,7 @@ def test_variables_in_texts_exist() -> None:
 
 def test_every_python_block_is_a_script_that_some_test_runs() -> None:
     marks = {block.mark for page in snippets.pages() for block in snippets.blocks(page)} - {""}
-    assert marks == {"ways to start"}
+    assert marks == {"ways to start", "slurm"}
     assert len(SCRIPTS) >= 7
 
 
@@ -225,6 +226,11 @@ def test_the_ways_to_start_work(commands: list[str], tmp_path: Path) -> None:
         )
         for text in texts
     ]
+    check_results(running, tmp_path, workers)
+
+
+def check_results(running: list[subprocess.Popen[str]], folder: Path, workers: int) -> None:
+    """Waits for processes that run TRAIN; all workers must have been in one job and made the same step."""
     try:
         outputs = [process.communicate(timeout=SECONDS)[0] for process in running]
     finally:
@@ -232,10 +238,80 @@ def test_the_ways_to_start_work(commands: list[str], tmp_path: Path) -> None:
             process.kill()
             process.communicate()
     assert [process.returncode for process in running] == [0] * len(running), "\n".join(outputs)
-    results = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(tmp_path.glob("result-*.json"))]
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("result-*.json"))]
     assert [result[:2] for result in results] == [[rank, workers] for rank in range(workers)]
     for result in results:
         assert result[2:] == pytest.approx([30.0, 0.30], rel=1e-5)
+
+
+def slurm_lines() -> str:
+    """Returns the lines that make a TF_CONFIG of Slurm's variables."""
+    (block,) = [b for page in snippets.pages() for b in snippets.blocks(page) if b.mark == "slurm"]
+    return block.code
+
+
+def stub_slurm(folder: Path, hosts: list[str], variables: dict[str, str]) -> dict[str, str]:
+    """Returns an environment as in a step of Slurm; `scontrol` is a stand-in that knows these hosts."""
+    scontrol = folder / "scontrol"
+    wanted = f'"$*" = "show hostnames {variables["SLURM_STEP_NODELIST"]}"'
+    scontrol.write_text(f"#!/bin/sh\n[ {wanted} ] || exit 1\nprintf '%s\\n' {' '.join(hosts)}\n", encoding="utf-8")
+    scontrol.chmod(0o755)
+    return {
+        **{name: text for name, text in os.environ.items() if not name.startswith("SLURM_") and name != "TF_CONFIG"},
+        **variables,
+        "PATH": f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": _paths(),
+        "KERAS_BACKEND": "tensorflow",
+        "UNISONO_STARTUP_TIMEOUT": "60",
+    }
+
+
+def test_the_lines_for_slurm_count_host_by_host(tmp_path: Path) -> None:
+    step = {
+        "SLURM_JOB_ID": "1234567",
+        "SLURM_PROCID": "4",
+        "SLURM_STEP_NUM_TASKS": "5",
+        "SLURM_STEP_NODELIST": "n[1-3]",
+        "SLURM_STEP_TASKS_PER_NODE": "2(x2),1",
+    }
+    environ = stub_slurm(tmp_path, ["n1", "n2", "n3"], step)
+    tell = f"{slurm_lines()}\nprint(os.environ.get('TF_CONFIG'))"
+    command = [sys.executable, "-c", tell]
+    output = subprocess.run(command, env=environ, check=True, capture_output=True, text=True, timeout=60).stdout
+    cluster = resolve({"TF_CONFIG": output, **step})
+    addresses = ["n1:24567", "n1:24568", "n2:24567", "n2:24568", "n3:24567"]
+    assert [str(address) for address in cluster.addresses] == addresses
+    assert (cluster.rank, cluster.size) == (4, 5)
+
+    environ["SLURM_STEP_NUM_TASKS"] = "1"
+    output = subprocess.run(command, env=environ, check=True, capture_output=True, text=True, timeout=60).stdout
+    assert output == "None\n"
+
+
+@pytest.mark.multiprocess
+@pytest.mark.timeout(2 * SECONDS)
+def test_workers_meet_by_the_lines_for_slurm(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(slurm_lines() + TRAIN, encoding="utf-8")
+    port = next(port for port in free_ports(40) if 20000 <= port < 30000)
+    step = {
+        "SLURM_JOB_ID": str(port - 20000),
+        "SLURM_STEP_NUM_TASKS": "2",
+        "SLURM_STEP_NODELIST": "localhost",
+        "SLURM_STEP_TASKS_PER_NODE": "2",
+    }
+    environ = stub_slurm(tmp_path, ["localhost"], step)
+    running = [
+        subprocess.Popen(
+            [sys.executable, "train.py"],
+            cwd=tmp_path,
+            env={**environ, "SLURM_PROCID": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    check_results(running, tmp_path, workers=2)
 
 
 @pytest.mark.parametrize("name", [*PUBLIC, "InputContext"])
