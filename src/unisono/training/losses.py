@@ -19,6 +19,7 @@ from typing import Any
 
 import keras
 
+from unisono import log
 from unisono.backends.base import StepScope
 from unisono.training.hooks import Hooks, method
 from unisono.training.keras_private import mask_of
@@ -101,6 +102,13 @@ class GlobalLoss:
         def call(*args: Any, **kwargs: Any) -> Any:
             values = function(*args, **kwargs)
             masks.append(mask_of(values))
+            if tuple(getattr(values, "shape", (1,))) == ():
+                log.once(
+                    f"scalar loss {self.name}",
+                    f"loss {self.name!r} gives one number for a whole batch, taken as a mean over its examples. A "
+                    "sum, or a ratio of sums as in Dice, is not that of the global batch: let it return one number per "
+                    "example.",
+                )
             return values
 
         self.loss.__dict__["call"] = call
