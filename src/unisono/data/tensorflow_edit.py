@@ -11,12 +11,17 @@ from typing import Any
 import numpy as np
 
 from unisono.data.tensorflow_graph import add_constant, constant, output_types, value_of
+from unisono.data.tensorflow_seeds import varies
 from unisono.data.tensorflow_stages import NEUTRAL, SHUFFLES, inputs, is_batch, source_of
 
 _MOVERS = SHUFFLES | {"RepeatDataset", "SkipDataset", "TakeDataset"}
 """Ops that choose and order examples without looking at them."""
 _FUNCTIONS = {"MapDataset", "ParallelMapDataset", "ParallelMapDatasetV2"}
 """Ops that turn each example into one other."""
+_BLIND = (
+    _MOVERS | _FUNCTIONS | NEUTRAL | {"ConcatenateDataset", "DirectedInterleaveDataset", "ShardDataset", "ZipDataset"}
+)
+"""Ops that neither leave out nor add nor order examples by what is in them."""
 _SIZED = {"BatchDataset", "BatchDatasetV2", "PaddedBatchDataset", "PaddedBatchDatasetV2", "ParallelBatchDataset"}
 _DROPS = {"BatchDatasetV2": 2, "PaddedBatchDatasetV2": -1, "ParallelBatchDataset": 3}
 """Position of `drop_remainder` among the inputs."""
@@ -213,6 +218,23 @@ def forget_counts(graph: Any) -> None:
     for node in [n for n in graph.node if n.op == "AssertCardinalityDataset"]:
         node.op = "TakeDataset"
         node.input[1] = add_constant(graph, _ALL)
+
+
+def draw_in_turn(graph: Any) -> None:
+    """Has parallel maps draw random values in the order of the examples where these values may choose examples."""
+    nodes = {node.name: node for node in graph.node}
+    functions = {f.signature.name: f for f in graph.library.function}
+    for node in list(nodes.values()):
+        if node.op != "ParallelMapDatasetV2" or not varies(node, functions):
+            continue
+        if any(_looks(nodes[name]) for name in _followers(node.name, nodes)):
+            calls = 1 + len(node.attr["Targuments"].list.type)
+            node.input[calls] = add_constant(graph, 1)
+
+
+def _looks(node: Any) -> bool:
+    """Returns whether examples may come, go or change places behind a node for what is in them."""
+    return not (node.op in _BLIND or is_batch(node) or node.op.startswith("CacheDataset"))
 
 
 def own_caches(graph: Any, suffix: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The files a `tf.data` pipeline reads: their names and sizes, the same on all workers."""
+"""The files a `tf.data` pipeline reads: their names and sizes, the same on all workers, and who gets which."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from unisono.data import pieces, tensorflow_seeds
 from unisono.data.file_difference import difference
 from unisono.data.tensorflow_graph import PipelineGraph
 from unisono.data.tensorflow_stages import Stage
-from unisono.errors import DivergenceError
+from unisono.errors import ConfigurationError, DivergenceError
 
 _MANY = 1_000_000
 """Length from which a list of files counts as not known."""
@@ -80,6 +81,24 @@ def compare(mine: Sequence[Files | None], chief: Sequence[Files | None]) -> None
             )
 
 
+class Among:
+    """Tells whether the file of an element is one of some, as a filter.
+
+    Args:
+        names: The files.
+        at: Which component of an element is the name.
+    """
+
+    def __init__(self, names: Sequence[str], at: int) -> None:
+        self._names = tf.constant(list(names), tf.string)
+        self._at = at
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def __call__(self, *element: Any) -> Any:
+        """Returns whether to keep an element, as a tensor."""
+        return tf.reduce_any(tf.equal(self._names, element[self._at]))
+
+
 def check_sizes(names: Sequence[str], sizes: Sequence[int | None]) -> None:
     """Compares the sizes of files that this worker is going to read with those that the chief sees.
 
@@ -101,6 +120,48 @@ def sizes_of(names: Sequence[str]) -> tuple[int | None, ...]:
         return tuple(pool.map(_size, names))
 
 
+def number_of(files: Sequence[Files | None], paired: bool) -> int | None:
+    """Returns how many files a pipeline reads; None if that is not known.
+
+    Args:
+        files: The files of each stage; None where they are not known.
+        paired: Whether a worker must get the same number of files of each stage.
+
+    Raises:
+        ConfigurationError: If they must come in pairs and do not.
+    """
+    known = [len(listed.names) for listed in files if listed is not None]
+    if len(known) < len(files):
+        return None
+    if paired and len(set(known)) > 1:
+        raise ConfigurationError(
+            f"auto_shard_policy=FILE, but the pipeline joins data sets of {' and '.join(map(str, known))} files.",
+            remedy="use AutoShardPolicy.AUTO or DATA, or write the same number of files for each.",
+        )
+    return known[0] if paired else sum(known)
+
+
+def owners_of(files: Sequence[Files | None], paired: bool, size: int) -> list[list[list[int]] | None]:
+    """Returns, for each stage and worker, the positions of its files; None for stages whose files are not known.
+
+    Args:
+        files: The files of each stage.
+        paired: Whether a worker must get the files at the same positions of each stage.
+        size: Number of workers.
+    """
+    if paired:
+        first = next((listed for listed in files if listed is not None), None)
+        owners = None if first is None else pieces.whole_files(first.sizes, size)
+        return [owners if listed is not None else None for listed in files]
+    at = [(i, j) for i, listed in enumerate(files) if listed is not None for j in range(len(listed.names))]
+    sizes = [listed.sizes[j] for i, j in at if (listed := files[i]) is not None]
+    whole = pieces.whole_files(sizes, size)
+    return [
+        None if listed is None else [[at[k][1] for k in mine if at[k][0] == i] for mine in whole]
+        for i, listed in enumerate(files)
+    ]
+
+
 def _size(name: str) -> int | None:
     try:
         found = tf.io.gfile.stat(name)
@@ -112,7 +173,7 @@ def _size(name: str) -> int | None:
 def _names(graph: PipelineGraph, stage: Stage) -> tuple[str, ...] | None:
     if stage.tensor is not None:
         values = graph.value(graph.copy(), stage.tensor).numpy().reshape(-1)
-    elif stage.base is not None:
+    elif stage.base is not None and not tensorflow_seeds.varies_before(graph.graph, stage.base):
         listed = graph.at(graph.copy(), stage.base)
         at = names_at(listed.element_spec)
         if at is None:

@@ -7,7 +7,8 @@ is none), permissions to yield out of order are taken back, and it is loaded aga
 - Random ops in functions (`map`, `filter`, ...) draw afresh in each epoch. For these the pipeline is loaded again at
   each epoch; caches in memory are kept.
 - Random ops in a parallel map, and layers or generators with a state of their own, may draw differently on each
-  worker. That changes values, not which examples a batch holds.
+  worker. That changes values, not which examples a batch holds: a parallel map of random values before what chooses
+  examples by them (`filter`, ...) works on one example at a time where all workers must choose the same.
 - A pipeline that cannot be serialized (arrays of more than 2 GB in it) runs as it is, and so does Python code in
   it (`from_generator`, `py_function`): it must be the same everywhere by itself.
 """
@@ -30,7 +31,6 @@ from unisono.data.tensorflow_faults import Find
 from unisono.data.tensorflow_graph import PipelineGraph
 from unisono.errors import DivergenceError
 
-_PYTHON_OPS = {"PyFunc", "EagerPyFunc", "PyFuncStateless"}
 _STATE_OPS = {"ReadVariableOp", "AssignAddVariableOp", "RngReadAndSkip"}
 
 
@@ -142,7 +142,7 @@ class Pipeline:
         if self._graph is not None:
             outer, inner = tensorflow_seeds.ops(self._graph.graph)
             self.generated = "GeneratorDataset" in outer | inner
-            python = bool(inner & _PYTHON_OPS) and not self.generated
+            python = bool(inner & tensorflow_seeds.PYTHON_OPS) and not self.generated
             random = any("Dataset" not in d.op for d in mine or [])
             self.values_may_differ = python or random or bool(inner & _STATE_OPS)
         if chief is None:
@@ -160,6 +160,8 @@ class Pipeline:
         graph = self._graph.copy()
         tensorflow_seeds.write_seeds(graph, self._draws or [], seed, self._epoch, self._stream)
         tensorflow_seeds.make_ordered(graph)
+        if not self._stream:
+            tensorflow_edit.draw_in_turn(graph)
         for cache in tensorflow_edit.own_caches(graph, self._worker):
             log.once(f"cache {cache}", f"tf.data cache: this worker's is {cache}{self._worker}")
         replaced: Mapping[str, Any] = {}

@@ -14,6 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from unisono.data.tensorflow_stages import called, leading_to
+
+PYTHON_OPS = {"EagerPyFunc", "PyFunc", "PyFuncStateless"}
+"""Ops that call Python."""
+_STATE_OPS = {"AssignAddVariableOp", "AssignSubVariableOp", "AssignVariableOp", "RngReadAndSkip", "RngSkip"}
+"""Ops of layers and generators that keep count of what they have drawn."""
 _SEED_INPUTS: dict[str, tuple[int, int, int | None]] = {
     "RandomDataset": (0, 1, None),
     "RandomDatasetV2": (0, 1, 2),
@@ -90,6 +96,34 @@ def write_seeds(graph: Any, agreed: Sequence[Draw], seed: int, epoch: int, strea
             node.input[generator] = _add(nodes, "DummySeedGenerator").name
 
 
+def varies(node: Any, functions: dict[str, Any]) -> bool:
+    """Returns whether the functions of a data set node draw random values, so that calls of them are no equals.
+
+    Args:
+        node: The node.
+        functions: Functions of its graph, by name.
+    """
+    return any(_is_random(n) or n.op in _STATE_OPS for f in called(node, functions) for n in f.node_def)
+
+
+def varies_before(graph: Any, name: str, *, python: bool = False) -> bool:
+    """Returns whether what a data set node yields depends on random values that functions draw.
+
+    Args:
+        graph: A `GraphDef`.
+        name: Name of the node.
+        python: Whether to count calls of Python, whose results nobody knows beforehand, too.
+    """
+    nodes = {node.name: node for node in graph.node}
+    functions = {f.signature.name: f for f in graph.library.function}
+    before = [nodes[each] for each in leading_to(name, nodes)]
+    return any(
+        varies(node, functions)
+        or (python and any(n.op in PYTHON_OPS for f in called(node, functions) for n in f.node_def))
+        for node in before
+    )
+
+
 def make_ordered(graph: Any) -> None:
     """Takes back every permission to yield elements out of order."""
     for _, nodes in _scopes(graph):
@@ -153,8 +187,12 @@ def _scopes(graph: Any) -> Iterator[tuple[bool, Any]]:
 def _random_nodes(graph: Any) -> Iterator[tuple[Any, Any, bool]]:
     for nested, nodes in _scopes(graph):
         for node in list(nodes):
-            if node.op in _SEED_INPUTS or ("seed" in node.attr and "seed2" in node.attr):
+            if node.op in _SEED_INPUTS or _is_random(node):
                 yield node, nodes, nested
+
+
+def _is_random(node: Any) -> bool:
+    return node.op not in _SEED_INPUTS and "seed" in node.attr and "seed2" in node.attr
 
 
 def _draw(node: Any, nodes: Any, nested: bool) -> Draw:

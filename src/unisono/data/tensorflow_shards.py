@@ -14,12 +14,12 @@ from typing import Any
 import tensorflow as tf
 
 from unisono import log
-from unisono.data import pieces, shard, tensorflow_cut, tensorflow_edit, tensorflow_faults
+from unisono.data import pieces, shard, tensorflow_cut, tensorflow_edit, tensorflow_faults, tensorflow_seeds
 from unisono.data.base import Agreement
 from unisono.data.policy import AutoShardPolicy, Decision, Way, decide
 from unisono.data.report import Report, Share, count, ordinal, total, unknown_shares
 from unisono.data.tensorflow_edit import Batching, shrinks
-from unisono.data.tensorflow_files import Files, check_sizes, compare, files_of, names_at
+from unisono.data.tensorflow_files import Among, Files, check_sizes, compare, files_of, names_at, number_of, owners_of
 from unisono.data.tensorflow_graph import PipelineGraph, constant
 from unisono.data.tensorflow_pipeline import Sharing
 from unisono.data.tensorflow_slices import EarlySlices, smaller_spec
@@ -55,7 +55,7 @@ def share(
     early = EarlySlices(graph, rank, size, in_order)
     files = _agreed(graph, found.stages, early, rank, agreement)
     paired = policy is AutoShardPolicy.FILE and len(files) > 1 and found.order is not None
-    number = _number(files, paired)
+    number = number_of(files, paired)
     decision = decide(policy, number, size, order=found.order, in_order=in_order)
     kind = _kind(found.stages, number)
     if graph is None or decision.way is Way.SLICES:
@@ -118,7 +118,7 @@ def _unshared(decision: Decision, policy: AutoShardPolicy, rank: int, size: int)
 
 
 def _by_file(graph: PipelineGraph, found: Layout, files: list[Files | None], paired: bool, job: _Job) -> Sharing:
-    shared = _shared_files(files, paired, job.size)
+    shared = owners_of(files, paired, job.size)
     mine: list[list[str] | None] = []
     for listed, owners in zip(files, shared, strict=True):
         if listed is None or owners is None:
@@ -135,6 +135,9 @@ def _by_file(graph: PipelineGraph, found: Layout, files: list[Files | None], pai
             logging.WARNING,
         )
 
+    # A list of files that is drawn at random must be the same for all who take their part of it.
+    drawn = any(tensorflow_seeds.varies_before(graph.graph, s.names) for s in found.stages if s.names is not None)
+
     def rewrite(graph: PipelineGraph, changed: Any) -> tuple[dict[str, Any], Any]:
         spec = _smaller(graph, changed, batches, job)
         replaced: dict[str, Any] = {}
@@ -147,7 +150,7 @@ def _by_file(graph: PipelineGraph, found: Layout, files: list[Files | None], pai
             if names is None or at is None:
                 replaced[stage.names] = listed.shard(job.size, job.rank)
             else:
-                replaced[stage.names] = listed.filter(_Among(names, at))
+                replaced[stage.names] = listed.filter(Among(names, at))
         return replaced, spec
 
     return Sharing(
@@ -155,26 +158,9 @@ def _by_file(graph: PipelineGraph, found: Layout, files: list[Files | None], pai
         True,
         whole=not shrinks(batches),
         rewrite=rewrite,
-        stream=job.rank + 1,
+        stream=0 if drawn else job.rank + 1,
         find=tensorflow_faults.finder(graph, found, mine),
     )
-
-
-class _Among:
-    """Tells whether the file of an element is one of some.
-
-    Args:
-        names: The files.
-        at: Which component of an element is the name.
-    """
-
-    def __init__(self, names: Sequence[str], at: int) -> None:
-        self._names = tf.constant(list(names), tf.string)
-        self._at = at
-
-    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-    def __call__(self, *element: Any) -> Any:
-        return tf.reduce_any(tf.equal(self._names, element[self._at]))
 
 
 def _by_record(graph: PipelineGraph, found: Layout, files: list[Files | None], job: _Job) -> Sharing:
@@ -248,33 +234,6 @@ def _smaller(graph: PipelineGraph, changed: Any, batches: Batching | None, job: 
     rows = max(1, share.stop - share.start)
     tensorflow_edit.shrink(changed, batches, rows)
     return smaller_spec(graph, batches, rows)
-
-
-def _number(files: Sequence[Files | None], paired: bool) -> int | None:
-    known = [len(listed.names) for listed in files if listed is not None]
-    if len(known) < len(files):
-        return None
-    if paired and len(set(known)) > 1:
-        raise ConfigurationError(
-            f"auto_shard_policy=FILE, but the pipeline joins data sets of {' and '.join(map(str, known))} files.",
-            remedy="use AutoShardPolicy.AUTO or DATA, or write the same number of files for each.",
-        )
-    return known[0] if paired else sum(known)
-
-
-def _shared_files(files: Sequence[Files | None], paired: bool, size: int) -> list[list[list[int]] | None]:
-    """Returns, for each stage and worker, the positions of its files; None for stages whose files are not known."""
-    if paired:
-        first = next((listed for listed in files if listed is not None), None)
-        owners = None if first is None else pieces.whole_files(first.sizes, size)
-        return [owners if listed is not None else None for listed in files]
-    at = [(i, j) for i, listed in enumerate(files) if listed is not None for j in range(len(listed.names))]
-    sizes = [listed.sizes[j] for i, j in at if (listed := files[i]) is not None]
-    whole = pieces.whole_files(sizes, size)
-    return [
-        None if listed is None else [[at[k][1] for k in mine if at[k][0] == i] for mine in whole]
-        for i, listed in enumerate(files)
-    ]
 
 
 def _file_shares(files: Sequence[Files | None], shared: Sequence[list[list[int]] | None], size: int) -> list[Share]:

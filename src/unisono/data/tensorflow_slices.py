@@ -66,6 +66,9 @@ class EarlySlices:
         # What Python yields may differ between workers: then the batches are compared whole.
         if part is None or "GeneratorDataset" in set.union(*tensorflow_seeds.ops(graph.graph)):
             return None
+        # Which examples there are must not depend on what each worker draws or computes by itself: nobody compares.
+        if tensorflow_seeds.varies_before(graph.graph, part.start, python=True):
+            return None
         if batches.moved and not self._all_have_part(graph, batches):
             return None
         return batches, part

@@ -123,6 +123,18 @@ def inputs(node: Any, nodes: dict[str, Any]) -> list[str]:
     return [name for name in names if name in nodes and is_dataset(nodes[name])]
 
 
+def leading_to(name: str, nodes: dict[str, Any]) -> list[str]:
+    """Returns the names of a data set node and of all whose elements it gets, directly or through others."""
+    found: list[str] = []
+    waiting = [name]
+    while waiting:
+        current = waiting.pop()
+        if current not in found:
+            found.append(current)
+            waiting += inputs(nodes[current], nodes)
+    return found
+
+
 def source_of(text: str) -> str:
     """Returns the name of the node behind an input such as "name:0"."""
     return text.lstrip("^").split(":")[0]
