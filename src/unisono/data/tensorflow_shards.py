@@ -23,7 +23,7 @@ from unisono.data.tensorflow_files import Among, Files, check_sizes, compare, fi
 from unisono.data.tensorflow_graph import PipelineGraph, constant
 from unisono.data.tensorflow_pipeline import Sharing
 from unisono.data.tensorflow_slices import EarlySlices, smaller_spec
-from unisono.data.tensorflow_stages import Layout, Stage, layout
+from unisono.data.tensorflow_stages import INTERLEAVED, NO_FILES, Layout, Stage, inputs, layout
 from unisono.errors import ConfigurationError, DivergenceError
 
 _CYCLE = 10
@@ -127,6 +127,7 @@ def _by_file(graph: PipelineGraph, found: Layout, files: list[Files | None], pai
         names = [listed.names[i] for i in owners[job.rank]]
         check_sizes(names, [listed.sizes[i] for i in owners[job.rank]])
         mine.append(names)
+    _check_joined(graph, found)
     batches = tensorflow_edit.batching(graph.graph, graph.result)
     if found.order is not None:
         log.once(
@@ -161,6 +162,26 @@ def _by_file(graph: PipelineGraph, found: Layout, files: list[Files | None], pai
         stream=0 if drawn else job.rank + 1,
         find=tensorflow_faults.finder(graph, found, mine),
     )
+
+
+def _check_joined(graph: PipelineGraph, found: Layout) -> None:
+    """Refuses to share by file what joins files with other data, or takes from several up to an end that shifts."""
+    if found.order == NO_FILES:
+        raise ConfigurationError(
+            f"auto_shard_policy=FILE, but the pipeline has a {NO_FILES}.",
+            remedy="use AutoShardPolicy.AUTO or DATA.",
+        )
+    nodes = {node.name: node for node in graph.graph.node}
+    for node in nodes.values():
+        if node.op != INTERLEAVED:
+            continue
+        choices = graph.at(graph.copy(), inputs(node, nodes)[0]).cardinality()
+        if node.attr["stop_on_empty_dataset"].b or choices != tf.data.INFINITE_CARDINALITY:
+            raise ConfigurationError(
+                "auto_shard_policy=FILE, but choose_from_datasets() or sample_from_datasets() ends with its choices or "
+                "with the first data set that is empty, and a worker with files of its own gets there elsewhere.",
+                remedy="use AutoShardPolicy.AUTO or DATA, or sample_from_datasets(..., stop_on_empty_dataset=False).",
+            )
 
 
 def _by_record(graph: PipelineGraph, found: Layout, files: list[Files | None], job: _Job) -> Sharing:

@@ -32,10 +32,17 @@ SHUFFLES = {
 NEUTRAL = {"AssertCardinalityDataset", "ModelDataset", "OptionsDataset", "PrefetchDataset"}
 """Ops that yield what they are given."""
 
+NO_FILES = "concatenate() with data that lies in no file"
+"""What depends on the order of all examples where a pipeline reads files and other data too."""
+
+INTERLEAVED = "DirectedInterleaveDataset"
+"""Op that takes from one data set or another as a third says, its first input."""
+
 _AROUND_NAMES = SHUFFLES | NEUTRAL | {"RepeatDataset"}
 """What may stand between a list of files and their readers without changing which files there are."""
 
 _IN_ORDER = {
+    INTERLEAVED: "choose_from_datasets() or sample_from_datasets()",
     "GroupByReducerDataset": "group_by_reducer()",
     "ScanDataset": "scan()",
     "ShardDataset": "shard()",
@@ -114,7 +121,7 @@ def layout(graph: Any, result: str) -> Layout:
             continue
         behind.append(node)
         waiting += inputs(node, nodes)
-    return Layout(tuple(stages.values()), _order(behind) if stages else None)
+    return Layout(tuple(stages.values()), _order(behind, nodes) if stages else None)
 
 
 def inputs(node: Any, nodes: dict[str, Any]) -> list[str]:
@@ -225,9 +232,11 @@ def _base(name: str, nodes: dict[str, Any]) -> str | None:
     return name
 
 
-def _order(behind: list[Any]) -> str | None:
+def _order(behind: list[Any], nodes: dict[str, Any]) -> str | None:
     for node in behind:
         if node.op in _IN_ORDER:
             return _IN_ORDER[node.op]
+    if not all(inputs(node, nodes) for node in behind):
+        return NO_FILES
     grouped = sum(is_batch(n) for n in behind) - sum("Unbatch" in n.op for n in behind)
     return "a batch() of batches" if grouped > 1 else None
