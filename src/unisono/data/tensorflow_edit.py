@@ -25,6 +25,8 @@ _BLIND = (
 _SIZED = {"BatchDataset", "BatchDatasetV2", "PaddedBatchDataset", "PaddedBatchDatasetV2", "ParallelBatchDataset"}
 _DROPS = {"BatchDatasetV2": 2, "PaddedBatchDatasetV2": -1, "ParallelBatchDataset": 3}
 """Position of `drop_remainder` among the inputs."""
+_ON_DISK = {"CacheDataset", "CacheDatasetV2", "SnapshotDataset", "SnapshotDatasetV2"}
+"""Ops that keep elements under the path which is their second input."""
 _VARIANT = 21
 """DT_VARIANT of TensorFlow's types.proto."""
 
@@ -238,14 +240,18 @@ def _looks(node: Any) -> bool:
 
 
 def own_caches(graph: Any, suffix: str) -> list[str]:
-    """Gives each cache that lies in a file a name of its own, as workers may share a disk.
+    """Gives each cache that lies in a file, and each snapshot, a name of its own, as workers may share a disk.
+
+    Args:
+        graph: Changed in place.
+        suffix: What to append.
 
     Returns:
         The names as the user wrote them.
     """
     found = []
     for node in graph.node:
-        if node.op in ("CacheDataset", "CacheDatasetV2"):
+        if node.op in _ON_DISK:
             name = constant(graph, source_of(node.input[1]))
             if name:
                 found.append(name.decode())

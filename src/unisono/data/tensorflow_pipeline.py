@@ -86,7 +86,7 @@ class Pipeline:
         rewrite: Makes it yield this worker's part.
         stream: Number that tells this worker's random values from those of others, where each works on examples of
             its own; 0 where all compute the same.
-        worker: What the names of cache files get as a suffix, as workers may share a disk.
+        worker: What the names of cache files and snapshots get as a suffix, as workers may share a disk.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class Pipeline:
         if not self._stream:
             tensorflow_edit.draw_in_turn(graph)
         for cache in tensorflow_edit.own_caches(graph, self._worker):
-            log.once(f"cache {cache}", f"tf.data cache: this worker's is {cache}{self._worker}")
+            log.once(f"cache {cache}", f"tf.data cache or snapshot: this worker's is {cache}{self._worker}")
         replaced: Mapping[str, Any] = {}
         spec = None
         if self._rewrite is not None:
