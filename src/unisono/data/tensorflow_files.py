@@ -38,6 +38,11 @@ class Files:
         return known if len(known) == len(self.sizes) else None
 
 
+def text_of(name: bytes) -> str:
+    """Returns the name of a file as text, whatever its bytes."""
+    return name.decode(errors="replace")
+
+
 def names_at(spec: Any) -> int | None:
     """Returns which component of the elements of a list of files is the name; None if none can be."""
     for at, component in enumerate(spec if isinstance(spec, tuple) else (spec,)):
@@ -184,4 +189,4 @@ def _names(graph: PipelineGraph, stage: Stage) -> tuple[str, ...] | None:
             return None
     else:
         return None
-    return tuple(dict.fromkeys(value.decode(errors="replace") for value in values))
+    return tuple(dict.fromkeys(text_of(value) for value in values))

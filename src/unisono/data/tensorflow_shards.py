@@ -19,7 +19,17 @@ from unisono.data.base import Agreement
 from unisono.data.policy import AutoShardPolicy, Decision, Way, decide
 from unisono.data.report import Report, Share, count, ordinal, total, unknown_shares
 from unisono.data.tensorflow_edit import Batching, shrinks
-from unisono.data.tensorflow_files import Among, Files, check_sizes, compare, files_of, names_at, number_of, owners_of
+from unisono.data.tensorflow_files import (
+    Among,
+    Files,
+    check_sizes,
+    compare,
+    files_of,
+    names_at,
+    number_of,
+    owners_of,
+    text_of,
+)
 from unisono.data.tensorflow_graph import PipelineGraph, constant
 from unisono.data.tensorflow_pipeline import Sharing
 from unisono.data.tensorflow_slices import EarlySlices, smaller_spec
@@ -144,7 +154,7 @@ def _by_file(graph: PipelineGraph, found: Layout, files: list[Files | None], pai
         replaced: dict[str, Any] = {}
         for stage, names in zip(found.stages, mine, strict=True):
             if stage.names is None:
-                replaced[str(stage.tensor)] = tf.constant(names or [], tf.string)
+                replaced[str(stage.tensor)] = _of_these(graph, stage, names or [])
                 continue
             listed = graph.at(changed, stage.names)
             at = names_at(listed.element_spec)
@@ -162,6 +172,13 @@ def _by_file(graph: PipelineGraph, found: Layout, files: list[Files | None], pai
         stream=0 if drawn else job.rank + 1,
         find=tensorflow_faults.finder(graph, found, mine),
     )
+
+
+def _of_these(graph: PipelineGraph, stage: Stage, names: Sequence[str]) -> Any:
+    """Returns what a reader is given, but some files only; one that is listed twice stays so."""
+    given = graph.value(graph.copy(), str(stage.tensor)).numpy().reshape(-1)
+    kept = set(names)
+    return tf.constant([name for name in given if text_of(name) in kept], tf.string)
 
 
 def _check_joined(graph: PipelineGraph, found: Layout) -> None:

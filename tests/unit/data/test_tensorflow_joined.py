@@ -60,3 +60,20 @@ def test_files_followed_by_what_lies_in_none(tmp_path: Path, policy: str) -> Non
     assert everything(workers) == Counter(range(20))
     with pytest.raises(ConfigurationError, match=r"FILE.*lies in no file"):
         read(lambda: with_policy(build(), Policy.FILE))
+
+
+@pytest.mark.parametrize("policy", ["AUTO", "DATA", "FILE"])
+@pytest.mark.parametrize("reader", ["csv", "text", "parallel"])
+def test_a_file_listed_twice_is_read_twice(tmp_path: Path, reader: str, policy: str) -> None:
+    first, second = write_lines(tmp_path, [7, 5])
+    names = [first, first, second]
+
+    def build() -> tf.data.Dataset:
+        if reader == "csv":
+            records = tf.data.experimental.CsvDataset(names, [tf.int64])
+        else:
+            records = numbers(tf.data.TextLineDataset(names, num_parallel_reads=2 if reader == "parallel" else None))
+        return with_policy(records.batch(4), Policy[policy])
+
+    workers, _ = read(build, epochs=2)
+    assert everything(workers) == Counter({v: 4 if v < 7 else 2 for v in range(12)})
