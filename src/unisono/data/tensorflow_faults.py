@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from unisono.data import tensorflow_edit
+from unisono.data.tensorflow_files import Among, names_at
 from unisono.data.tensorflow_graph import PipelineGraph
 from unisono.data.tensorflow_iterate import elements
 from unisono.data.tensorflow_stages import Layout, Stage
@@ -17,6 +18,9 @@ from unisono.errors import DataError
 
 _SEARCH_SECONDS = 20.0
 """How long the others may wait for the name of the record; then they get the message without it."""
+
+_INNER = r"\{\{function_node [^}]*\}\}\s*|\s*\[\[\{\{node [^}]*\}\}\]\]|\{\{node [^}]*\}\}\s*|\s*\[Op:\w+\] name:.*"
+"""What names TensorFlow's inner parts in its messages."""
 
 Find = Callable[[], str | None]
 """Returns where this worker's pipeline breaks off, e.g. "part-3.tfrecord, record 17"; None if that is not found."""
@@ -81,10 +85,12 @@ def _broken_record(graph: PipelineGraph, stage: Stage, name: str, deadline: floa
     tensorflow_edit.one_by_one(changed, graph.result)
     if stage.names is None:
         replaced: dict[str, Any] = {str(stage.tensor): tf.constant([name])}
-    elif isinstance(graph.at(changed, stage.names).element_spec, tuple):
-        return None
     else:
-        replaced = {stage.names: tf.data.Dataset.from_tensors(tf.constant(name))}
+        listed = graph.at(changed, stage.names)
+        at = names_at(graph, stage, listed.element_spec)
+        if at is None:
+            return None
+        replaced = {stage.names: listed.filter(Among([name], at)).take(1)}
     count = 0
     try:
         for _ in graph.at(changed, graph.result, replaced):
@@ -100,7 +106,7 @@ def _broken_record(graph: PipelineGraph, stage: Stage, name: str, deadline: floa
 
 def _cause(error: tf.errors.OpError) -> str:
     """Returns TensorFlow's message without the names of its inner parts."""
-    text = re.sub(r"\{\{function_node [^}]*\}\}\s*|\s*\[Op:\w+\] name:.*", "", str(error.message), flags=re.DOTALL)
+    text = re.sub(_INNER, "", str(error.message), flags=re.DOTALL)
     return re.sub(
         r"^Error in user-defined function passed to \S+ transformation with iterator: \S+: ", "", text
     ).strip()

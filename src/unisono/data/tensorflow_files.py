@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from unisono.data import pieces, tensorflow_seeds
 from unisono.data.file_difference import difference
+from unisono.data.tensorflow_arguments import components_read
 from unisono.data.tensorflow_graph import PipelineGraph
 from unisono.data.tensorflow_stages import Stage
 from unisono.errors import ConfigurationError, DivergenceError
@@ -43,12 +44,18 @@ def text_of(name: bytes) -> str:
     return name.decode(errors="replace")
 
 
-def names_at(spec: Any) -> int | None:
-    """Returns which component of the elements of a list of files is the name; None if none can be."""
-    for at, component in enumerate(spec if isinstance(spec, tuple) else (spec,)):
-        if component.dtype == tf.string and component.shape.rank == 0:
-            return at
-    return None
+def names_at(graph: PipelineGraph, stage: Stage, spec: Any) -> int | None:
+    """Returns which component of the elements of a list of files is the name; None if none is it by itself.
+
+    Args:
+        graph: The pipeline.
+        stage: Where it opens the files.
+        spec: Element spec of the list, of flat components.
+    """
+    components = spec if isinstance(spec, tuple) else (spec,)
+    texts = [at for at, each in enumerate(components) if each.dtype == tf.string and each.shape.rank == 0]
+    read = components_read(graph.graph, stage.node)
+    return next((at for at in texts if not read or read == {at}), None)
 
 
 def files_of(graph: PipelineGraph, stages: Sequence[Stage], *, sized: bool) -> list[Files | None]:
@@ -180,7 +187,7 @@ def _names(graph: PipelineGraph, stage: Stage) -> tuple[str, ...] | None:
         values = graph.value(graph.copy(), stage.tensor).numpy().reshape(-1)
     elif stage.base is not None and not tensorflow_seeds.varies_before(graph.graph, stage.base):
         listed = graph.at(graph.copy(), stage.base)
-        at = names_at(listed.element_spec)
+        at = names_at(graph, stage, listed.element_spec)
         if at is None:
             return None
         elements = listed.take(_MANY + 1).as_numpy_iterator()

@@ -157,7 +157,7 @@ def _by_file(graph: PipelineGraph, found: Layout, files: list[Files | None], pai
                 replaced[str(stage.tensor)] = _of_these(graph, stage, names or [])
                 continue
             listed = graph.at(changed, stage.names)
-            at = names_at(listed.element_spec)
+            at = names_at(graph, stage, listed.element_spec)
             if names is None or at is None:
                 replaced[stage.names] = listed.shard(job.size, job.rank)
             else:

@@ -38,7 +38,7 @@ NO_FILES = "concatenate() with data that lies in no file"
 INTERLEAVED = "DirectedInterleaveDataset"
 """Op that takes from one data set or another as a third says, its first input."""
 
-_AROUND_NAMES = SHUFFLES | NEUTRAL | {"RepeatDataset"}
+AROUND_NAMES = SHUFFLES | NEUTRAL | {"RepeatDataset"}
 """What may stand between a list of files and their readers without changing which files there are."""
 
 _IN_ORDER = {
@@ -224,7 +224,7 @@ def _text(node: Any) -> bytes:
 
 
 def _base(name: str, nodes: dict[str, Any]) -> str | None:
-    while nodes[name].op in _AROUND_NAMES:
+    while nodes[name].op in AROUND_NAMES:
         before = inputs(nodes[name], nodes)
         if len(before) != 1:
             return None
