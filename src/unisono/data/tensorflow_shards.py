@@ -32,8 +32,9 @@ from unisono.data.tensorflow_files import (
 )
 from unisono.data.tensorflow_graph import PipelineGraph, constant
 from unisono.data.tensorflow_pipeline import Sharing
+from unisono.data.tensorflow_refusals import check_by_file
 from unisono.data.tensorflow_slices import EarlySlices, smaller_spec
-from unisono.data.tensorflow_stages import INTERLEAVED, NO_FILES, Layout, Stage, inputs, layout
+from unisono.data.tensorflow_stages import Layout, Stage, layout
 from unisono.errors import ConfigurationError, DivergenceError
 
 _CYCLE = 10
@@ -62,6 +63,8 @@ def share(
     if policy in (AutoShardPolicy.OFF, AutoShardPolicy.HINT):
         decision = decide(policy, 0, size, in_order=in_order)
         return _unshared(decision, policy, rank, size)
+    if policy is AutoShardPolicy.FILE and graph is not None and not in_order:
+        check_by_file(graph, found)
     early = EarlySlices(graph, rank, size, in_order)
     files = _agreed(graph, found.stages, early, rank, agreement)
     paired = policy is AutoShardPolicy.FILE and len(files) > 1 and found.order is not None
@@ -137,7 +140,6 @@ def _by_file(graph: PipelineGraph, found: Layout, files: list[Files | None], pai
         names = [listed.names[i] for i in owners[job.rank]]
         check_sizes(names, [listed.sizes[i] for i in owners[job.rank]])
         mine.append(names)
-    _check_joined(graph, found)
     batches = tensorflow_edit.batching(graph.graph, graph.result)
     if found.order is not None:
         log.once(
@@ -179,26 +181,6 @@ def _of_these(graph: PipelineGraph, stage: Stage, names: Sequence[str]) -> Any:
     given = graph.value(graph.copy(), str(stage.tensor)).numpy().reshape(-1)
     kept = set(names)
     return tf.constant([name for name in given if text_of(name) in kept], tf.string)
-
-
-def _check_joined(graph: PipelineGraph, found: Layout) -> None:
-    """Refuses to share by file what joins files with other data, or takes from several up to an end that shifts."""
-    if found.order == NO_FILES:
-        raise ConfigurationError(
-            f"auto_shard_policy=FILE, but the pipeline has a {NO_FILES}.",
-            remedy="use AutoShardPolicy.AUTO or DATA.",
-        )
-    nodes = {node.name: node for node in graph.graph.node}
-    for node in nodes.values():
-        if node.op != INTERLEAVED:
-            continue
-        choices = graph.at(graph.copy(), inputs(node, nodes)[0]).cardinality()
-        if node.attr["stop_on_empty_dataset"].b or choices != tf.data.INFINITE_CARDINALITY:
-            raise ConfigurationError(
-                "auto_shard_policy=FILE, but choose_from_datasets() or sample_from_datasets() ends with its choices or "
-                "with the first data set that is empty, and a worker with files of its own gets there elsewhere.",
-                remedy="use AutoShardPolicy.AUTO or DATA, or sample_from_datasets(..., stop_on_empty_dataset=False).",
-            )
 
 
 def _by_record(graph: PipelineGraph, found: Layout, files: list[Files | None], job: _Job) -> Sharing:

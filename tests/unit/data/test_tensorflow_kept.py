@@ -1,4 +1,4 @@
-"""tf.data pipelines that keep what they have read on a disk which workers may share."""
+"""tf.data pipelines that keep what they have read on a disk which workers may share, or read what was kept."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tensorflow_pipelines import Policy, everything, numbers, read, with_policy, write_lines
+from unisono.errors import ConfigurationError
 
 
 def first(element: Any) -> Any:
@@ -50,3 +51,12 @@ def test_a_snapshot_of_a_worker_s_own_batches(tmp_path: Path) -> None:
 
     workers, _ = read(build, epochs=3)
     assert everything(workers) == Counter(dict.fromkeys(range(24), 3))
+
+
+def test_a_saved_data_set_cannot_be_shared_by_file(tmp_path: Path) -> None:
+    path = str(tmp_path / "saved")
+    tf.data.Dataset.range(12).save(path)
+    with pytest.raises(ConfigurationError, match=r"FILE.*tf\.data\.Dataset\.save\(\).*\n.*AUTO or DATA"):
+        read(lambda: with_policy(tf.data.Dataset.load(path).batch(4), Policy.FILE))
+    workers, _ = read(lambda: tf.data.Dataset.load(path).batch(4))
+    assert everything(workers) == Counter(range(12))
