@@ -8,6 +8,10 @@ _NAMED = 5
 """Files that a message names one by one."""
 
 
+SORT = "sort the list of files, or seed its shuffle: random.Random(0).shuffle(files)."
+"""What to do where the same files come in another order."""
+
+
 def difference(here: Mapping[str, int | None], there: Mapping[str, int | None]) -> str:
     """Returns how two lists of files differ.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unisono.data.file_difference import difference
+from unisono.data.file_difference import SORT, difference
 from unisono.errors import ConfigurationError, DataError, DivergenceError
 
 Patterns = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -146,6 +146,8 @@ def agree(mine: tuple[File, ...], chiefs: tuple[File, ...], rank: int) -> None:
     """
     if mine == chiefs:
         return
+    if set(mine) == set(chiefs):
+        raise DivergenceError(f"Worker {rank} finds the files in another order than the chief.", remedy=SORT, rank=rank)
     told = difference({file.path: file.size for file in mine}, {file.path: file.size for file in chiefs})
     raise DivergenceError(
         f"Worker {rank} finds other files than the chief: {told}.",

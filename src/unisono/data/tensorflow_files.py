@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from unisono.data import pieces, tensorflow_seeds
-from unisono.data.file_difference import difference
+from unisono.data.file_difference import SORT, difference
 from unisono.data.tensorflow_arguments import components_read
 from unisono.data.tensorflow_graph import PipelineGraph
 from unisono.data.tensorflow_stages import Stage
@@ -83,6 +83,10 @@ def compare(mine: Sequence[Files | None], chief: Sequence[Files | None]) -> None
         )
     for here, there in zip(mine, chief, strict=True):
         if here is not None and there is not None and here.names != there.names:
+            if set(here.names) == set(there.names):
+                raise DivergenceError(
+                    "This worker's tf.data pipeline reads the files in another order than the chief's.", remedy=SORT
+                )
             raise DivergenceError(
                 f"This worker's tf.data pipeline reads other files than the chief's, {len(here.names):,} of them where "
                 f"the chief has {len(there.names):,}: "

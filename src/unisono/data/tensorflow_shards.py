@@ -91,8 +91,9 @@ def _agreed(
     if mark != early.mark:
         raise DivergenceError(
             "This worker's tf.data pipeline is not the chief's: its functions, constants or arrays differ.",
-            remedy="build the same pipeline on all workers, or, if each brings data of its own, set the "
-            "auto_shard_policy of its options to OFF.",
+            remedy="give a seed to what shuffles or splits lists and arrays of the pipeline: pass seed=... to "
+            "keras.utils.image_dataset_from_directory and the like, which draw one of their own otherwise. If each "
+            "worker brings data of its own, set the auto_shard_policy of its options to OFF.",
         )
     return chief  # type: ignore[no-any-return]
 
