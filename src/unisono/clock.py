@@ -11,6 +11,14 @@ Clock = Callable[[], float]
 
 monotonic: Clock = time.monotonic
 
+LONGEST_SECONDS = 2_000_000.0
+"""The longest wait that can be asked for, 23 days: the system counts in milliseconds, in 31 bits."""
+
+
+def is_duration(seconds: float) -> bool:
+    """Returns whether one can wait for so long: more than 0 seconds, and at most `LONGEST_SECONDS`."""
+    return 0 < seconds <= LONGEST_SECONDS
+
 
 @dataclass(frozen=True)
 class Deadline:

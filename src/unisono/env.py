@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from unisono.clock import LONGEST_SECONDS, is_duration
 from unisono.errors import ConfigurationError
 
 
@@ -40,7 +41,8 @@ VARIABLES: dict[str, Variable] = {
             "UNISONO_STARTUP_TIMEOUT",
             "float",
             "300",
-            "Seconds to wait for all workers to meet before start-up fails and names the missing ones.",
+            "Seconds to wait for all workers to meet before start-up fails and names the missing ones; more than 0, "
+            "at most 2000000, as for all that are seconds.",
         ),
         Variable(
             "UNISONO_TIMEOUT",
@@ -60,7 +62,8 @@ VARIABLES: dict[str, Variable] = {
             "UNISONO_GENERATION",
             "int",
             "0",
-            "How often the job has been restarted; workers of different generations do not meet.",
+            "How often the job has been restarted; a whole number from 0. Workers of different "
+            "generations do not meet.",
         ),
         Variable(
             "UNISONO_LOG_LEVEL",
@@ -297,20 +300,38 @@ def read(name: str, environ: Mapping[str, str] | None = None) -> str | None:
     return text or variable.default
 
 
-def read_number(name: str, environ: Mapping[str, str] | None = None) -> float:
-    """Returns a numeric variable; see `read`.
+def read_seconds(name: str, environ: Mapping[str, str] | None = None) -> float:
+    """Returns a variable that says how long to wait; see `read`.
 
     Raises:
-        ConfigurationError: If the text is not a number.
+        ConfigurationError: If the text is not a number of seconds that one can wait.
     """
-    text = read(name, environ)
+    text = read(name, environ) or ""
     try:
-        return float(text)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not is_duration(seconds):
         raise ConfigurationError(
-            f"{name}={text!r} is not a number.",
-            remedy=f"set {name} to a number, for example {VARIABLES[name].default}.",
-        ) from None
+            f"{name}={text!r} is not a number of seconds above 0, at most {LONGEST_SECONDS:.0f}.",
+            remedy=f"set it to how many seconds to wait, or unset it for {VARIABLES[name].default}.",
+        )
+    return seconds
+
+
+def read_count(name: str, environ: Mapping[str, str] | None = None) -> int:
+    """Returns a variable that counts something; see `read`.
+
+    Raises:
+        ConfigurationError: If the text is not a whole number of 0 or more.
+    """
+    text = read(name, environ) or ""
+    if not (text.isascii() and text.isdecimal()):
+        raise ConfigurationError(
+            f"{name}={text!r} is not a whole number from 0.",
+            remedy=f"set {name} to a whole number, or unset it for {VARIABLES[name].default}.",
+        )
+    return int(text)
 
 
 def read_flag(name: str, environ: Mapping[str, str] | None = None) -> bool:

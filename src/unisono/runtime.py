@@ -209,10 +209,10 @@ def connect(cluster: Cluster, options: CommunicationOptions, *, startup_seconds:
         alone = Alone()
         return Runtime(cluster, alone, alone.channel("agreement"), None, 0.0)
     log.set_up(cluster.rank, cluster.size)
-    timeout = env.read_number("UNISONO_TIMEOUT") if options.timeout_seconds is None else options.timeout_seconds
+    timeout = env.read_seconds("UNISONO_TIMEOUT") if options.timeout_seconds is None else options.timeout_seconds
     startup = options.startup_timeout_seconds if startup_seconds is None else startup_seconds
-    startup = env.read_number("UNISONO_STARTUP_TIMEOUT") if startup is None else startup
-    start = _Start(cluster, timeout, Deadline.after(startup), env.read_number("UNISONO_SILENCE_TIMEOUT"))
+    startup = env.read_seconds("UNISONO_STARTUP_TIMEOUT") if startup is None else startup
+    start = _Start(cluster, timeout, Deadline.after(startup), env.read_seconds("UNISONO_SILENCE_TIMEOUT"))
     runtime = start.under_launcher() if cluster.bootstrap == "pmi" else start.from_addresses()
     _live.append(runtime)
     _draw_alike(runtime)
@@ -267,7 +267,7 @@ class _Start:
         self._timeout = timeout
         self._deadline = deadline
         self._silence = silence
-        self._generation = int(env.read_number("UNISONO_GENERATION"))
+        self._generation = env.read_count("UNISONO_GENERATION")
         self._progress = Progress(phase="start-up")
         self._watch = ControlWatch(cluster.rank, self._progress, deadline.left)
         self._coordinator: Coordinator | None = None

@@ -34,6 +34,23 @@ def test_an_engine_that_is_not_there_is_refused():
         runtime.connect(ALONE, CommunicationOptions(implementation=CommunicationImplementation.NCCL))
 
 
+@pytest.mark.parametrize("name", ["UNISONO_TIMEOUT", "UNISONO_STARTUP_TIMEOUT", "UNISONO_SILENCE_TIMEOUT"])
+@pytest.mark.parametrize("text", ["inf", "nan", "0", "-1", "1e9", "5 minutes"])
+def test_seconds_that_nobody_can_wait_are_refused_before_anyone_is_met(monkeypatch, name, text):
+    monkeypatch.setenv(name, text)
+    monkeypatch.setattr(runtime, "_Start", None)
+    with pytest.raises(ConfigurationError, match=rf"{name}='{text}' is not a number of seconds above 0"):
+        runtime.connect(TWO, OPTIONS)
+
+
+@pytest.mark.parametrize("text", ["1.5", "-1", "nan", "one"])
+def test_a_generation_is_a_whole_number(monkeypatch, text):
+    monkeypatch.setenv("UNISONO_GENERATION", text)
+    monkeypatch.setattr(runtime.coordinator, "start", None)
+    with pytest.raises(ConfigurationError, match=f"UNISONO_GENERATION='{text}' is not a whole number"):
+        runtime.connect(TWO, OPTIONS)
+
+
 @pytest.fixture
 def live(monkeypatch):
     """A job of this process, as if workers had met."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from unisono.clock import LONGEST_SECONDS, is_duration
 from unisono.errors import ConfigurationError
 
 
@@ -85,9 +86,10 @@ def _implementation(value: object) -> CommunicationImplementation:
 
 
 def _check_seconds(name: str, seconds: object, variable: str) -> None:
-    if seconds is not None and not (_is_number(seconds) and 0 < seconds):  # type: ignore[operator]
+    if seconds is not None and not (_is_number(seconds) and is_duration(seconds)):  # type: ignore[arg-type]
         raise ConfigurationError(
-            f"{name} must be a number of seconds above 0, or None. Received: {seconds!r}.",
+            f"{name} must be a number of seconds above 0, at most {LONGEST_SECONDS:.0f}, or None. "
+            f"Received: {seconds!r}.",
             remedy=f"leave it out to wait as long as {variable} says.",
         )
 

@@ -34,10 +34,11 @@ def test_an_unknown_implementation_is_refused_with_the_list(value):
     assert repr(value) in str(caught.value)
 
 
-@pytest.mark.parametrize("value", [0, -1.0, float("nan"), "60", True])
-def test_a_timeout_that_is_no_duration_is_refused(value):
-    with pytest.raises(ConfigurationError, match="timeout_seconds"):
-        CommunicationOptions(timeout_seconds=value)
+@pytest.mark.parametrize("value", [0, -1.0, float("nan"), float("inf"), 10**7, "60", True])
+@pytest.mark.parametrize("name", ["timeout_seconds", "startup_timeout_seconds"])
+def test_a_timeout_that_is_no_duration_is_refused(name, value):
+    with pytest.raises(ConfigurationError, match=f"^{name} must be .*Received: {value!r}"):
+        CommunicationOptions(**{name: value})
 
 
 @pytest.mark.parametrize("value", [-1, 1.5, "1", True])
