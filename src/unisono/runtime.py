@@ -127,9 +127,7 @@ class Runtime:
             if self._failed or self._closed or self._line is None or os.getpid() != self._pid:
                 return
             self._failed = True
-        self._abandon(error)
-        progress = self._line.progress
-        self._line.client.fail(verdicts.failed(error, self.rank, progress.step, progress.phase), _FAIL_SECONDS)
+        self._tell(self._line, error)
 
     def close(self) -> None:
         """Ends the job in good order; after a failure, without waiting for anyone."""
@@ -143,7 +141,18 @@ class Runtime:
             self.data.close()
             return
         atexit.unregister(self._at_exit)
-        client = self._line.client
+        try:
+            self._part(self._line)
+        except BaseException as error:
+            # The others wait for this worker in the end of the engine.
+            self._tell(self._line, error)
+            raise
+        finally:
+            if self._line.coordinator is not None:
+                self._line.coordinator.release()
+
+    def _part(self, line: _Line) -> None:
+        client = line.client
         if not self._failed:
             together = client.leave(self.timeout_seconds)
             if not together:
@@ -156,10 +165,13 @@ class Runtime:
         except UnisonoError as error:
             logger.warning("the job ended well, but the engine could not be closed in good order: %s", error)
         client.close(_CLOSE_SECONDS)
-        if self._line.coordinator is not None:
-            if not self._failed and client.broken is None:
-                self._line.coordinator.wait()
-            self._line.coordinator.release()
+        if line.coordinator is not None and not self._failed and client.broken is None:
+            line.coordinator.wait()
+
+    def _tell(self, line: _Line, error: BaseException) -> None:
+        self._abandon(error)
+        progress = line.progress
+        line.client.fail(verdicts.failed(error, self.rank, progress.step, progress.phase), _FAIL_SECONDS)
 
     def _stop_working(self, message: Broken) -> None:
         """Ends work that could go on for a while without the one that is lost; called from the client's thread."""

@@ -7,8 +7,10 @@ import pytest
 
 from unisono import runtime
 from unisono.cluster.spec import ALONE, Address, Cluster, Task
+from unisono.collectives.loopback import Alone
 from unisono.collectives.options import CommunicationImplementation, CommunicationOptions
 from unisono.control import verdicts
+from unisono.control.progress import Progress
 from unisono.control.wire import decode, encode
 from unisono.errors import CollectiveTimeoutError, ConfigurationError, WorkerLostError
 
@@ -74,6 +76,33 @@ def test_a_job_that_is_over_does_not_begin_again(live):
     live.close()
     with pytest.raises(ConfigurationError, match="start the script again"):
         runtime.connect(TWO, OPTIONS)
+
+
+class Client:
+    """A line to the others that breaks when this worker leaves."""
+
+    broken = None
+
+    def __init__(self):
+        self.told = []
+
+    def on_broken(self, call):
+        pass
+
+    def leave(self, seconds):
+        raise OverflowError("timestamp too large")
+
+    def fail(self, failed, seconds):
+        self.told.append(failed)
+
+
+def test_an_end_that_fails_is_told_to_those_who_wait_in_it():
+    client, alone = Client(), Alone()
+    job = runtime.Runtime(TWO, alone, alone.channel("agreement"), runtime._Line(client, Progress(), None), 5.0)
+    with pytest.raises(OverflowError):
+        job.close()
+    (told,) = client.told
+    assert (told.kind, told.error_type, told.message) == ("error", "OverflowError", "timestamp too large")
 
 
 def test_what_others_are_told_of_an_error():

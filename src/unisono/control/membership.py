@@ -224,7 +224,8 @@ class Membership:
 
     def _failed(self, worker: Worker, failed: Failed) -> list[Instruction]:
         worker.left = True
-        if self._cause is not None or self.state is not State.RUNNING:
+        # Also while all leave, for they wait for each other in the end of MPI.
+        if self._cause is not None or self.state not in (State.RUNNING, State.OVER):
             return []
         about = self.roster.workers[failed.about] if 0 <= failed.about < self.plan.size else worker
         if failed.kind in ("timeout", "left"):

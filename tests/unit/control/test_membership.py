@@ -343,6 +343,16 @@ def test_who_ends_after_a_failure_need_not_wait():
     assert job.receive(10, Leaving({}), 2.0) == [Send(10, Ended(False))]
 
 
+def test_who_fails_in_the_end_ends_the_wait_of_the_others():
+    job = running(3)
+    for conn in (10, 11, 12):
+        job.receive(conn, Leaving({}), 1.0)
+    out = job.receive(11, failed(about=1), 2.0)
+    assert {conn for conn, message in sent(out, Broken)} == {10, 12}
+    assert sent(out, Broken)[0][1].rank == 1
+    assert sent(job.receive(12, failed(about=2), 2.1), Broken) == []
+
+
 def test_strangers_are_cut_off():
     assert running().receive(77, Bye(), 1.0) == [Close(77)]
     assert running().dropped(77, 1.0) == []
