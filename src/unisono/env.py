@@ -8,7 +8,8 @@ listed too, so that one page tells the whole story.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from unisono.clock import LONGEST_SECONDS, is_duration
@@ -111,7 +112,8 @@ VARIABLES: dict[str, Variable] = {
             "PMI_FD",
             "int",
             None,
-            "File descriptor over which an MPI process talks to its launcher; its presence says that one is there.",
+            "File descriptor over which an MPI process talks to its launcher; its presence says that one is there. "
+            "Set, with PMI_RANK and PMI_SIZE, while MPI starts.",
             owner="MPI launcher",
         ),
         Variable(
@@ -153,61 +155,24 @@ VARIABLES: dict[str, Variable] = {
             "the MPI library of this package is MPICH.",
             owner="Open MPI",
         ),
-        Variable(
-            "SLURM_STEP_NUM_TASKS",
-            "int",
-            None,
-            "Read only to warn when this process trains alone although several were started.",
-            owner="Slurm",
-        ),
-        Variable(
-            "SLURM_NTASKS",
-            "int",
-            None,
-            "Read only to warn when this process trains alone although several were started.",
-            owner="Slurm",
-        ),
-        Variable(
-            "WORLD_SIZE",
-            "int",
-            None,
-            "Read only to warn when this process trains alone although several were started.",
-            owner="torchrun",
-        ),
-        Variable(
-            "HOROVOD_SIZE",
-            "int",
-            None,
-            "Read only to warn when this process trains alone although several were started.",
-            owner="horovodrun",
-        ),
-        Variable(
-            "JAX_NUM_PROCESSES",
-            "int",
-            None,
-            "Read only to warn when this process trains alone although several were started.",
-            owner="JAX",
-        ),
-        Variable(
-            "SM_HOSTS",
-            "text",
-            None,
-            "Read only to warn when this process trains alone although several were started.",
-            owner="SageMaker",
-        ),
-        Variable(
-            "CLUSTER_SPEC",
-            "text",
-            None,
-            "Read only to warn when this process trains alone although several were started.",
-            owner="Vertex AI",
-        ),
-        Variable(
-            "TF_CLUSTER_DEF",
-            "text",
-            None,
-            "Read only to warn when this process trains alone although several were started.",
-            owner="XLearning",
+        *(
+            Variable(
+                name,
+                kind,
+                None,
+                "Read only to warn when this process trains alone although several were started.",
+                owner,
+            )
+            for name, kind, owner in (
+                ("SLURM_STEP_NUM_TASKS", "int", "Slurm"),
+                ("SLURM_NTASKS", "int", "Slurm"),
+                ("WORLD_SIZE", "int", "torchrun"),
+                ("HOROVOD_SIZE", "int", "horovodrun"),
+                ("JAX_NUM_PROCESSES", "int", "JAX"),
+                ("SM_HOSTS", "text", "SageMaker"),
+                ("CLUSTER_SPEC", "text", "Vertex AI"),
+                ("TF_CLUSTER_DEF", "text", "XLearning"),
+            )
         ),
         Variable(
             "MKL_NUM_THREADS",
@@ -365,3 +330,22 @@ def export(values: Mapping[str, str], *, overwrite: bool = True) -> None:
     for name, text in values.items():
         if overwrite or name not in os.environ:
             os.environ[name] = text
+
+
+@contextmanager
+def exported(values: Mapping[str, str]) -> Iterator[None]:
+    """Sets variables of this process inside a `with` block; afterwards they are as they were before.
+
+    Args:
+        values: Names and texts.
+    """
+    before = {name: os.environ.get(name) for name in values}
+    export(values)
+    try:
+        yield
+    finally:
+        for name, text in before.items():
+            if text is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = text

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from typing import Any
@@ -90,6 +91,13 @@ def fork_and_go_on(job: runtime.Runtime, plan: dict[str, Any]) -> None:
     if child == 0:
         sys.exit(0)
     os.waitpid(child, 0)
+    steps(job, 5)
+
+
+def start_programs(job: runtime.Runtime, plan: dict[str, Any]) -> None:
+    """Starts what uses MPI itself, and is no worker."""
+    program = "from mpi4py import MPI; assert MPI.COMM_WORLD.Get_size() == 1"
+    subprocess.run([sys.executable, "-c", program], check=True)
     steps(job, 5)
 
 

@@ -422,6 +422,11 @@ def test_a_child_that_ends_does_not_end_the_job(party):
     assert {(end.code, end.complaints) for end in party.ends().values()} == {(0, "")}
 
 
+def test_a_program_that_a_worker_starts_may_use_mpi_alone(party):
+    party.start_all(2, "start_programs")
+    assert {(end.code, end.complaints) for end in party.ends().values()} == {(0, "")}
+
+
 @env(UNISONO_SILENCE_TIMEOUT="4")
 def test_a_silent_worker_is_named_then_lost(party):
     party.start_all(2, "work")

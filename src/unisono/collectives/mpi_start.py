@@ -41,9 +41,6 @@ def start(pmi: tuple[int, int, int] | None, ask: Callable[[float], None]) -> tup
     if not _may_read_memory():
         # MPICH notices only Yama, and fails in the first large operation where a container forbids the call.
         env.export({"MPIR_CVAR_CH4_CMA_ENABLE": "0"}, overwrite=False)
-    if pmi is not None:
-        fd, rank, size = pmi
-        env.export({"PMI_FD": str(fd), "PMI_RANK": str(rank), "PMI_SIZE": str(size)})
     import mpi4py
 
     mpi4py.rc.initialize = False
@@ -65,7 +62,10 @@ def start(pmi: tuple[int, int, int] | None, ask: Callable[[float], None]) -> tup
     if pmi is None:
         MPI.Init_thread(MPI.THREAD_MULTIPLE)
     else:
-        _init_beside(MPI, ask)
+        fd, rank, size = pmi
+        # Not for longer: a program that this process starts would take the connection for its own and die of it.
+        with env.exported({"PMI_FD": str(fd), "PMI_RANK": str(rank), "PMI_SIZE": str(size)}):
+            _init_beside(MPI, ask)
     return MPI, pmi is None
 
 
