@@ -329,6 +329,15 @@ def test_a_worker_with_another_cluster_is_refused_by_name(party):
     assert "was turned away" in only(ends["0"]) and "another TF_CONFIG" in ends["0"].err
 
 
+@env(UNISONO_STARTUP_TIMEOUT="2")
+def test_a_worker_of_another_start_is_named(party):
+    party.addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    party.start(0)
+    party.env["UNISONO_GENERATION"] = "1"
+    party.start(1)
+    assert "belongs to start number 1 of the job, this is 0.\n" in only(party.ends()["1"])
+
+
 def test_the_second_worker_of_one_rank_is_refused(party):
     party.addresses = [f"127.0.0.1:{port}" for port in free_ports(3)]
     party.start(0)

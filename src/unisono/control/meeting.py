@@ -243,7 +243,7 @@ def _converse(sock: socket.socket, peer: Address, address: Address, deadline: fl
                 case Ready(job):
                     return Endpoint(sock, lines, peer, job)
                 case Refused(reason="busy"):
-                    raise _NotYetError(f"turned away at {address}: {message.message}")
+                    raise _NotYetError(f"turned away at {address}: {message.message.removesuffix('.')}")
                 case Refused():
                     raise refused(message)
                 case NotMet():
