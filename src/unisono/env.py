@@ -67,6 +67,13 @@ VARIABLES: dict[str, Variable] = {
             "generations do not meet.",
         ),
         Variable(
+            "UNISONO_JOINED",
+            "text",
+            None,
+            "Set by a worker for the processes that it starts: its process, job and rank. One of them that would join "
+            "as the same worker is refused.",
+        ),
+        Variable(
             "UNISONO_LOG_LEVEL",
             "text",
             "info",
@@ -332,6 +339,15 @@ def export(values: Mapping[str, str], *, overwrite: bool = True) -> None:
             os.environ[name] = text
 
 
+def remove(name: str) -> None:
+    """Takes a variable out of the environment of this process.
+
+    Args:
+        name: Its name; it need not be set.
+    """
+    os.environ.pop(name, None)
+
+
 @contextmanager
 def exported(values: Mapping[str, str]) -> Iterator[None]:
     """Sets variables of this process inside a `with` block; afterwards they are as they were before.
@@ -346,6 +362,6 @@ def exported(values: Mapping[str, str]) -> Iterator[None]:
     finally:
         for name, text in before.items():
             if text is None:
-                os.environ.pop(name, None)
+                remove(name)
             else:
                 os.environ[name] = text

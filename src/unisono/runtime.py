@@ -27,7 +27,7 @@ from unisono.collectives.base import Collectives
 from unisono.collectives.loopback import Alone
 from unisono.collectives.objects import all_gather_object, broadcast_object
 from unisono.collectives.options import CommunicationOptions, require_engine
-from unisono.control import coordinator, identity, interfaces, verdicts
+from unisono.control import children, coordinator, identity, interfaces, verdicts
 from unisono.control.client import Client
 from unisono.control.coordinator import Coordinator
 from unisono.control.meeting import Endpoint, meet, open_pmi
@@ -127,6 +127,7 @@ class Runtime:
             if self._failed or self._closed or self._line is None or os.getpid() != self._pid:
                 return
             self._failed = True
+        children.unmark()
         self._tell(self._line, error)
 
     def close(self) -> None:
@@ -141,6 +142,7 @@ class Runtime:
             self.data.close()
             return
         atexit.unregister(self._at_exit)
+        children.unmark()
         try:
             self._part(self._line)
         except BaseException as error:
@@ -212,7 +214,8 @@ def connect(cluster: Cluster, options: CommunicationOptions, *, startup_seconds:
 
     Raises:
         StartupError: If the workers have not all met in time.
-        ConfigurationError: If this process is in a job with another cluster, or its job is over.
+        ConfigurationError: If this process is in a job with another cluster, or its job is over, or it was started by
+            the worker that it would be.
     """
     require_engine(options)
     if _live:
@@ -224,8 +227,11 @@ def connect(cluster: Cluster, options: CommunicationOptions, *, startup_seconds:
     timeout = env.read_seconds("UNISONO_TIMEOUT") if options.timeout_seconds is None else options.timeout_seconds
     startup = options.startup_timeout_seconds if startup_seconds is None else startup_seconds
     startup = env.read_seconds("UNISONO_STARTUP_TIMEOUT") if startup is None else startup
-    start = _Start(cluster, timeout, Deadline.after(startup), env.read_seconds("UNISONO_SILENCE_TIMEOUT"))
+    silence, generation = env.read_seconds("UNISONO_SILENCE_TIMEOUT"), env.read_count("UNISONO_GENERATION")
+    children.refuse_twin(cluster, generation)
+    start = _Start(cluster, timeout, Deadline.after(startup), silence, generation)
     runtime = start.under_launcher() if cluster.bootstrap == "pmi" else start.from_addresses()
+    children.mark(cluster, generation)
     _live.append(runtime)
     _draw_alike(runtime)
     return runtime
@@ -272,14 +278,15 @@ class _Start:
         timeout: Longest wait in one operation, in seconds.
         deadline: By when the workers must have met.
         silence: Seconds of silence after which a worker counts as lost.
+        generation: How often the job has been restarted.
     """
 
-    def __init__(self, cluster: Cluster, timeout: float, deadline: Deadline, silence: float) -> None:
+    def __init__(self, cluster: Cluster, timeout: float, deadline: Deadline, silence: float, generation: int) -> None:
         self._cluster = cluster
         self._timeout = timeout
         self._deadline = deadline
         self._silence = silence
-        self._generation = env.read_count("UNISONO_GENERATION")
+        self._generation = generation
         self._progress = Progress(phase="start-up")
         self._watch = ControlWatch(cluster.rank, self._progress, deadline.left)
         self._coordinator: Coordinator | None = None

@@ -101,6 +101,13 @@ def start_programs(job: runtime.Runtime, plan: dict[str, Any]) -> None:
     steps(job, 5)
 
 
+def start_twin(job: runtime.Runtime, plan: dict[str, Any]) -> None:
+    """Starts this script again, as processes do that `multiprocessing` spawns."""
+    twin = subprocess.run([sys.executable, *sys.argv], capture_output=True, text=True)
+    print(f"the twin ended with {twin.returncode}: {twin.stderr}", flush=True)
+    steps(job, 5)
+
+
 def end_slowly(job: runtime.Runtime, plan: dict[str, Any]) -> None:
     steps(job, 5)
     time.sleep(plan["seconds"])

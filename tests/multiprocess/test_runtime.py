@@ -436,6 +436,15 @@ def test_a_program_that_a_worker_starts_may_use_mpi_alone(party):
     assert {(end.code, end.complaints) for end in party.ends().values()} == {(0, "")}
 
 
+def test_a_twin_that_a_worker_starts_is_refused_at_once(party):
+    party.start_all(2, "start_twin")
+    ends = party.ends(LONGEST / 2)
+    assert {(end.code, end.complaints) for end in ends.values()} == {(0, "")}
+    for name, end in ends.items():
+        assert "the twin ended with 1" in end.out
+        assert f"ConfigurationError: This process was started by worker {name} (process {party.pid(name)})" in end.out
+
+
 @env(UNISONO_SILENCE_TIMEOUT="4")
 def test_a_silent_worker_is_named_then_lost(party):
     party.start_all(2, "work")
