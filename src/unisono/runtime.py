@@ -87,7 +87,7 @@ class Runtime:
         self.timeout_seconds = timeout_seconds
         self.sums: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         """Tensors that are sums over the workers already, by their `id`, whichever strategy of the job made them."""
-        self._pid = os.getpid()
+        self.pid = os.getpid()
         self._ending = threading.Lock()
         self._failed = False
         self._closed = False
@@ -124,7 +124,7 @@ class Runtime:
             error: What it raised; its type and message are repeated on the other workers.
         """
         with self._ending:
-            if self._failed or self._closed or self._line is None or os.getpid() != self._pid:
+            if self._failed or self._closed or self._line is None or os.getpid() != self.pid:
                 return
             self._failed = True
         children.unmark()
@@ -134,7 +134,7 @@ class Runtime:
         """Ends the job in good order; after a failure, without waiting for anyone."""
         with self._ending:
             # A child forked from this process has inherited the object, not the job.
-            if self._closed or os.getpid() != self._pid:
+            if self._closed or os.getpid() != self.pid:
                 return
             self._closed = True
         if self._line is None:
@@ -174,6 +174,10 @@ class Runtime:
         self._abandon(error)
         progress = line.progress
         line.client.fail(verdicts.failed(error, self.rank, progress.step, progress.phase), _FAIL_SECONDS)
+
+    def disown(self) -> None:
+        """Refuses all operations from now on; for a process forked from this one, which would wait for ever."""
+        self.data.abandon(children.forked(self.rank, self.pid))
 
     def _stop_working(self, message: Broken) -> None:
         """Ends work that could go on for a while without the one that is lost; called from the client's thread."""
@@ -233,6 +237,7 @@ def connect(cluster: Cluster, options: CommunicationOptions, *, startup_seconds:
     runtime = start.under_launcher() if cluster.bootstrap == "pmi" else start.from_addresses()
     children.mark(cluster, generation)
     _live.append(runtime)
+    os.register_at_fork(after_in_child=runtime.disown)
     _draw_alike(runtime)
     return runtime
 
@@ -248,6 +253,8 @@ def _draw_alike(runtime: Runtime) -> None:
 
 
 def _again(runtime: Runtime, cluster: Cluster, options: CommunicationOptions) -> Runtime:
+    if runtime.pid != os.getpid():
+        raise children.forked(runtime.rank, runtime.pid)
     if runtime.closed:
         raise ConfigurationError(
             "The job of this process is over; workers can meet once in a process.",

@@ -18,6 +18,7 @@ import numpy as np
 from unisono import runtime
 from unisono.cluster.spec import Address, Cluster, Task
 from unisono.collectives.options import CommunicationOptions
+from unisono.errors import ConfigurationError
 
 
 def cluster(rank: int, plan: dict[str, Any]) -> Cluster:
@@ -105,6 +106,21 @@ def start_twin(job: runtime.Runtime, plan: dict[str, Any]) -> None:
     """Starts this script again, as processes do that `multiprocessing` spawns."""
     twin = subprocess.run([sys.executable, *sys.argv], capture_output=True, text=True)
     print(f"the twin ended with {twin.returncode}: {twin.stderr}", flush=True)
+    steps(job, 5)
+
+
+def fork_and_exchange(job: runtime.Runtime, plan: dict[str, Any]) -> None:
+    """Has a forked process do what only the worker can."""
+    steps(job, 5)
+    child = os.fork()
+    if child == 0:
+        for use in (lambda: steps(job, 1), lambda: runtime.connect(job.cluster, CommunicationOptions())):
+            try:
+                use()
+            except ConfigurationError as error:
+                print(f"refused: {error}", flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
     steps(job, 5)
 
 

@@ -445,6 +445,15 @@ def test_a_twin_that_a_worker_starts_is_refused_at_once(party):
         assert f"ConfigurationError: This process was started by worker {name} (process {party.pid(name)})" in end.out
 
 
+def test_a_forked_child_is_refused_at_once(party):
+    party.start_all(2, "fork_and_exchange")
+    ends = party.ends(LONGEST / 2)
+    assert {(end.code, end.complaints) for end in ends.values()} == {(0, "")}
+    for name, end in ends.items():
+        said = f"refused: This process was forked from worker {name} (process {party.pid(name)})"
+        assert end.out.count(said) == 2
+
+
 @env(UNISONO_SILENCE_TIMEOUT="4")
 def test_a_silent_worker_is_named_then_lost(party):
     party.start_all(2, "work")
