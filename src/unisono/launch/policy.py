@@ -3,7 +3,8 @@
     running --a worker fails--> lingering --linger over--> stopping --grace over--> killed
        `------Ctrl-C, SIGTERM------------------------------^
 
-A worker that loses a peer ends by itself with an error that names it; `linger` is the time for that.
+A worker that loses a peer ends by itself with an error that names it; `linger` is the time for that. One that ends
+well although others run on is only spoken of: they may wait for it, when its script has made no strategy.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass, field
 from enum import Enum
+
+EARLY_SECONDS = 5.0
+"""Seconds after which a worker that ended well, while others run on, is spoken of."""
 
 
 class Phase(Enum):
@@ -78,16 +82,19 @@ class Policy:
         size: Number of workers.
         linger: Seconds that the others get to end by themselves after a failure.
         grace: Seconds between asking a worker to stop and killing it.
+        start: When the workers were started, in seconds on the clock.
     """
 
     size: int
     linger: float
     grace: float
+    start: float = 0.0
     phase: Phase = Phase.RUNNING
     until: float | None = None
     interrupt: int | None = None
     failures: list[Ending] = field(default_factory=list)
     running: set[int] = field(init=False)
+    _early: list[Ending] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.running = set(range(self.size))
@@ -96,6 +103,13 @@ class Policy:
     def over(self) -> bool:
         """Whether all workers have ended."""
         return not self.running
+
+    @property
+    def wake_at(self) -> float | None:
+        """When `tick` has something to do, in seconds on the clock; None if only events count."""
+        if self.phase is Phase.RUNNING and self._early:
+            return self._early[0].at + EARLY_SECONDS
+        return self.until
 
     def ended(self, rank: int, code: int, now: float) -> list[Instruction]:
         """A worker ended.
@@ -107,9 +121,12 @@ class Policy:
         """
         self.running.discard(rank)
         asked_to = self.phase in (Phase.STOPPING, Phase.KILLED)
-        if code == 0 or asked_to:
+        if asked_to:
             return []
         ending = Ending(rank, code, now)
+        if code == 0:
+            self._early.append(ending)
+            return []
         self.failures.append(ending)
         if self.phase is not Phase.RUNNING or self.over:
             return []
@@ -133,8 +150,10 @@ class Policy:
 
     def tick(self, now: float) -> list[Instruction]:
         """Time passed."""
-        if self.over or self.until is None or now < self.until:
+        if self.over or self.wake_at is None or now < self.wake_at:
             return []
+        if self.phase is Phase.RUNNING:
+            return [self._ended_early(self._early.pop(0))]
         if self.phase is Phase.LINGERING:
             return [Say(f"stopping {self._names()}."), *self._stop(signal.SIGTERM, now)]
         return [Say(f"{self._names()} did not stop within {self.grace:g} s: killed."), *self._kill()]
@@ -146,6 +165,11 @@ class Policy:
     def _kill(self) -> list[Instruction]:
         self.phase, self.until = Phase.KILLED, None
         return [Send(signal.SIGKILL, tuple(sorted(self.running)))]
+
+    def _ended_early(self, ending: Ending) -> Say:
+        verb = "runs" if len(self.running) == 1 else "run"
+        seconds = ending.at - self.start
+        return Say(f"worker {ending.rank} ended with exit code 0 after {seconds:.1f} s; {self._names()} still {verb}.")
 
     def _names(self) -> str:
         return f"worker{'s' if len(self.running) > 1 else ''} {', '.join(map(str, sorted(self.running)))}"

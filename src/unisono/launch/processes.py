@@ -59,7 +59,7 @@ def run(plans: Sequence[WorkerPlan], *, linger: float = LINGER, grace: float = G
         raise ConfigurationError(
             "`unisono run` needs Linux.", remedy="start each worker by hand, with its TF_CONFIG, in its own terminal."
         )
-    supervisor = _Supervisor(plans, Policy(len(plans), linger, grace))
+    supervisor = _Supervisor(plans, Policy(len(plans), linger, grace, monotonic()))
     try:
         return supervisor.run()
     finally:
@@ -91,7 +91,6 @@ class _Supervisor:
 
     def run(self) -> int:
         """Starts the workers and stays until all have ended; returns the exit code."""
-        start = monotonic()
         self._listen_to_signals()
         for plan in self._plans:
             worker = Worker(plan)
@@ -99,13 +98,13 @@ class _Supervisor:
             for stream in worker.streams:
                 self._selector.register(stream, selectors.EVENT_READ, worker)
         while not self._policy.over:
-            until = self._policy.until
-            self._turn(None if until is None else max(0.0, until - monotonic()))
+            at = self._policy.wake_at
+            self._turn(None if at is None else max(0.0, at - monotonic()))
             self._obey(self._policy.tick(monotonic()))
         self._clear_groups()
         for worker in self._workers:
             self._drain(worker)
-        return self._conclude(start)
+        return self._conclude()
 
     def close(self) -> None:
         """Kills what is left, reaps all, and gives signals back."""
@@ -212,12 +211,12 @@ class _Supervisor:
         for group in groups:
             os.killpg(group, signal.SIGKILL)
 
-    def _conclude(self, start: float) -> int:
+    def _conclude(self) -> int:
         failures = self._policy.failures
         if failures:
             words = [list(worker.words) for worker in self._workers]
             first = cause(failures, words)
-            self._guarded(self._screen.say, story(first, words[first.rank], start))
+            self._guarded(self._screen.say, story(first, words[first.rank], self._policy.start))
             return first.exit_code
         return 0 if self._policy.interrupt is None else 128 + self._policy.interrupt
 

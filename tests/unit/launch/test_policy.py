@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from unisono.launch.policy import Ending, Phase, Policy, Say, Send
+from unisono.launch.policy import EARLY_SECONDS, Ending, Phase, Policy, Say, Send
 
 
 def policy(size: int = 3) -> Policy:
@@ -17,6 +17,33 @@ def test_all_end_well() -> None:
     assert job.over
     assert job.failures == []
     assert job.until is None
+
+
+def test_who_ends_well_long_before_the_others_is_named_once() -> None:
+    job = Policy(3, linger=5.0, grace=3.0, start=10.0)
+    assert job.wake_at is None
+    job.ended(1, 0, 10.1)
+    assert job.wake_at == 10.1 + EARLY_SECONDS
+    assert job.tick(15.0) == []
+    said = Say("worker 1 ended with exit code 0 after 0.1 s; workers 0, 2 still run.")
+    assert job.tick(15.2) == [said]
+    assert job.wake_at is None
+    assert job.tick(60.0) == []
+    job.ended(0, 0, 70.0)
+    assert job.tick(75.0) == [Say("worker 0 ended with exit code 0 after 60.0 s; worker 2 still runs.")]
+    job.ended(2, 0, 80.0)
+    assert job.tick(90.0) == []
+
+
+def test_who_ends_well_is_not_named_when_others_fail_or_are_stopped() -> None:
+    failing, stopped = policy(), policy()
+    failing.ended(1, 0, 1.0)
+    failing.ended(2, 7, 2.0)
+    assert failing.wake_at == 7.0
+    assert failing.tick(6.5) == []
+    stopped.ended(1, 0, 1.0)
+    stopped.interrupted(signal.SIGINT, 2.0)
+    assert stopped.wake_at == 5.0
 
 
 def test_a_failure_gives_the_others_time_then_stops_then_kills() -> None:
