@@ -11,6 +11,7 @@ import sys
 import unisono
 from unisono.cluster.spec import Cluster
 from unisono.control.messages import Hello
+from unisono.control.roster import BACKEND
 
 
 def hello(cluster: Cluster, generation: int) -> Hello:
@@ -41,7 +42,7 @@ def versions() -> dict[str, str]:
     if keras is not None and hasattr(keras, "__version__"):
         found["Keras"] = str(keras.__version__)
         if hasattr(keras, "config"):
-            found["Keras backend"] = str(keras.config.backend())
+            found[BACKEND] = str(keras.config.backend())
     return found
 
 

@@ -188,7 +188,7 @@ class Membership:
         difference = self.roster.difference()
         if difference is not None:
             self.state = State.OVER
-            refused = Refused("version", difference, "install the same versions on all workers.", hello.rank)
+            refused = Refused("version", *difference, hello.rank)
             return [*answer, CloseDoor(), *self._everyone(refused)]
         self.state = State.RUNNING
         return answer + self._everyone(Ready(self.plan.job))

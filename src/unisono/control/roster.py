@@ -8,9 +8,14 @@ from dataclasses import dataclass, field
 
 from unisono.control.messages import Beat, Hello, Late, LateWorker, Missing, Wait
 
+BACKEND = "Keras backend"
+"""Among what must be equal, the one thing that is chosen, not installed."""
+
 _NAMED_AT_MOST = 8
 _MISSED_AFTER_SECONDS = 1.0
 _MISSED_FOR_SECONDS = 3.0
+_INSTALL = "install the same versions on all workers."
+_SET_BACKEND = "set KERAS_BACKEND alike on all workers."
 
 
 @dataclass
@@ -110,8 +115,8 @@ class Roster:
         """Returns the connection of the lowest rank heard of since then, to which notices go."""
         return next((w.conn for w in self.workers if w.conn is not None and w.heard > heard_after), None)
 
-    def difference(self) -> str | None:
-        """Returns a sentence on the first version that is not equal on all workers that know it."""
+    def difference(self) -> tuple[str, str] | None:
+        """Returns a sentence on the first version that is not equal on all workers that know it, and what to do."""
         said = [(w, w.hello.versions) for w in self.workers if w.hello is not None]
         for key in sorted({key for _, versions in said for key in versions}):
             holders: dict[str, list[Worker]] = {}
@@ -120,7 +125,9 @@ class Roster:
                     holders.setdefault(versions[key], []).append(worker)
             if len(holders) > 1:
                 parts = (f"{value} on {_names(workers)}" for value, workers in sorted(holders.items()))
-                return f"The workers have different versions of {key}: {'; '.join(parts)}."
+                if key == BACKEND:
+                    return f"The workers have different Keras backends: {'; '.join(parts)}.", _SET_BACKEND
+                return f"The workers have different versions of {key}: {'; '.join(parts)}.", _INSTALL
         return None
 
     def late(self, waits: Sequence[Wait], asker: int, now: float) -> tuple[Late, ...]:

@@ -180,6 +180,17 @@ def test_different_versions_are_told_to_all():
     assert not sent(out, Ready) and CloseDoor() in out
 
 
+@pytest.mark.parametrize(
+    ("key", "hint"), [("Keras", "install the same versions"), ("Keras backend", "set KERAS_BACKEND alike")]
+)
+def test_the_hint_fits_what_differs(key, hint):
+    job = Membership(plan(), 0.0)
+    job.receive(1, hello(0, versions={key: "torch"}), 0.0)
+    ((_, refused), _) = sent(job.receive(2, hello(1, versions={key: "jax"}), 0.0), Refused)
+    assert key in refused.message and "jax on worker 1" in refused.message
+    assert hint in refused.remedy
+
+
 def test_an_unknown_version_is_no_difference():
     job = Membership(plan(), 0.0)
     job.receive(1, hello(0, versions={"Keras": "3.15"}), 0.0)
