@@ -8,6 +8,9 @@ from typing import Any
 
 from unisono.errors import ClusterError
 
+_MARKS = ("\ufeff", "\udcef\udcbb\udcbf")
+"""Byte order marks, as Python reads them from the environment with and without a locale of UTF-8."""
+
 
 def decoded(value: Any, what: str, example: str) -> Any:
     """Returns what a JSON text holds, also one that was encoded twice; anything but a text as it is.
@@ -23,6 +26,11 @@ def decoded(value: Any, what: str, example: str) -> Any:
     for _ in range(2):
         if not isinstance(value, str):
             break
+        if value.startswith(_MARKS):
+            raise ClusterError(
+                f"{what} is not JSON: it begins with a byte order mark (BOM): {value[:15]!r}.",
+                remedy="save the text as UTF-8 without BOM.",
+            )
         try:
             value = json.loads(value, object_pairs_hook=lambda pairs: unique(pairs, what))
         except json.JSONDecodeError as error:
@@ -32,6 +40,11 @@ def decoded(value: Any, what: str, example: str) -> Any:
                 remedy="write it with json.dumps(...), which uses double quotes; for example " + example
                 if "'" in error.doc
                 else "compare with " + example,
+            ) from None
+        except RecursionError:
+            raise ClusterError(
+                f"{what} has objects or lists in each other too deep to read; it begins with {value[:30]!r}.",
+                remedy="compare with " + example,
             ) from None
     return value
 

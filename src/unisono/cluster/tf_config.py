@@ -254,15 +254,12 @@ def _task(value: Any, source: str) -> tuple[str | None, int | None]:
 
 def _integer(value: Any, what: str) -> int:
     """Returns a whole number of 0 or more that may be written as a text."""
-    try:
-        if isinstance(value, bool) or not isinstance(value, int | str):
-            raise ValueError
-        number = int(value)
-        if number < 0:
-            raise ValueError
-    except ValueError:
-        raise ClusterError(f"{what[0].upper()}{what[1:]} must be a number from 0. Received: {value!r}.") from None
-    return number
+    # More than `int` takes, such as "1_0", is a mistake here.
+    digits = value.strip() if isinstance(value, str) else str(value)
+    plain = digits.isascii() and digits.isdecimal() and len(digits) < 10
+    if isinstance(value, bool) or not isinstance(value, int | str) or not plain:
+        raise ClusterError(f"{what[0].upper()}{what[1:]} must be a number from 0. Received: {value!r}.")
+    return int(digits)
 
 
 def _object(value: Any, what: str) -> dict[str, Any]:

@@ -157,6 +157,16 @@ def test_python_instead_of_json() -> None:
     refused(str({"cluster": {"worker": TWO}}), "not JSON", "json.dumps")
 
 
+@pytest.mark.parametrize("mark", ["\ufeff", "\udcef\udcbb\udcbf"])
+def test_a_byte_order_mark_is_named(mark: str) -> None:
+    refused(mark + '{"cluster": {}}', "byte order mark", "without BOM")
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"cluster":' * 100_000])
+def test_too_deep(text: str) -> None:
+    refused(text, "TF_CONFIG", "too deep", text[:10])
+
+
 @pytest.mark.parametrize("text", ["[]", "3", '"worker"', "true"])
 def test_not_an_object(text: str) -> None:
     refused(text, "TF_CONFIG")
@@ -173,6 +183,9 @@ def test_not_an_object(text: str) -> None:
         ({"worker": ["h:1"]}, {"type": "worker", "index": 1}, ("worker 1", "lists 1", "index 0")),
         ({"worker": TWO}, {"type": "worker", "index": -1}, ("from 0", "-1")),
         ({"worker": TWO}, {"type": "worker", "index": "one"}, ("task index", "'one'")),
+        ({"worker": TWO}, {"type": "worker", "index": "0_1"}, ("task index", "'0_1'")),
+        ({"worker": {"0": "h0:1", "0_1": "h1:1"}}, {"type": "worker", "index": 0}, ("'0_1'",)),
+        ({"worker": TWO}, {"type": "worker", "index": "9" * 5000}, ("task index", "'999")),
         ({"worker": TWO}, {"type": "worker", "index": 1.5}, ("1.5",)),
         ({"worker": TWO}, {"type": "worker", "index": True}, ("True",)),
         ({"worker": TWO}, {"type": 1, "index": 0}, ("task type",)),
