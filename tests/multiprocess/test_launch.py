@@ -240,7 +240,10 @@ def test_a_failure_while_all_end_by_themselves_is_not_waited_for(script, tmp_pat
     assert time.monotonic() - start < processes.LINGER
 
 
-@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("signum", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGQUIT, 131)],
+)
 def test_a_signal_stops_all(script, tmp_path, signum, code):
     script("ready(); time.sleep(100)")
     with running("run", "-n", 2, "train.py", cwd=tmp_path) as process:
@@ -250,6 +253,27 @@ def test_a_signal_stops_all(script, tmp_path, signum, code):
     assert process.returncode == code, err
     assert f"signal {int(signum)} ({signum.name}): stopping all workers." in err
     assert all(map(gone, pids))
+
+
+@pytest.mark.parametrize("signum", [signal.SIGUSR1, signal.SIGUSR2])
+def test_signals_for_the_workers_reach_them(script, tmp_path, signum):
+    script(
+        f"""
+        got = []
+        signal.signal({int(signum)}, lambda number, frame: got.append(number))
+        ready()
+        while not got:
+            time.sleep(0.01)
+        print("got", got)
+        """
+    )
+    with running("run", "-n", 2, "train.py", cwd=tmp_path) as process:
+        for rank in range(2):
+            awaited(tmp_path / f"ready{rank}")
+        process.send_signal(signum)
+        out, err = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, err
+    assert sorted(out.splitlines()) == [f"[worker {rank}] got [{int(signum)}]" for rank in range(2)]
 
 
 def test_ctrl_c_lets_a_script_finish_its_work(script, tmp_path):

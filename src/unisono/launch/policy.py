@@ -148,6 +148,14 @@ class Policy:
         polite = signal.SIGINT if signum == signal.SIGINT else signal.SIGTERM
         return [Say(f"{signal_name(signum)}: stopping all workers."), *self._stop(polite, now)]
 
+    def passed_on(self, signum: int) -> list[Instruction]:
+        """The launcher got a signal that is meant for the workers, such as Slurm's word that the time is nearly over.
+
+        Args:
+            signum: Which.
+        """
+        return [Send(signum, tuple(sorted(self.running)))] if self.running else []
+
     def tick(self, now: float) -> list[Instruction]:
         """Time passed."""
         if self.over or self.wake_at is None or now < self.wake_at:

@@ -35,13 +35,16 @@ GRACE = 5.0
 """Seconds between asking workers to stop and killing them."""
 
 _STEP = 0.02
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_FOR_WORKERS = (signal.SIGUSR1, signal.SIGUSR2)
+_MAY_BE_IGNORED = (signal.SIGHUP, signal.SIGQUIT, *_FOR_WORKERS)
 
 
 def run(plans: Sequence[WorkerPlan], *, linger: float = LINGER, grace: float = GRACE) -> int:
     """Runs workers until all have ended, and shows their output.
 
-    Must be called in the main thread, which takes over SIGINT, SIGTERM, SIGHUP and SIGCHLD meanwhile.
+    Must be called in the main thread, which meanwhile takes over SIGCHLD, what ends a process (SIGINT, SIGTERM, SIGHUP,
+    SIGQUIT), and SIGUSR1 and SIGUSR2, which are passed on to the workers.
 
     Args:
         plans: How to start each, by rank.
@@ -123,9 +126,9 @@ class _Supervisor:
 
     def _listen_to_signals(self) -> None:
         self._wakeup_before = signal.set_wakeup_fd(self._wakeup_in, warn_on_full_buffer=False)
-        for signum in (*_SIGNALS, signal.SIGCHLD):
+        for signum in (*_SIGNALS, *_FOR_WORKERS, signal.SIGCHLD):
             # `nohup` works by having SIGHUP ignored; leave it so.
-            if not (signum == signal.SIGHUP and signal.getsignal(signum) == signal.SIG_IGN):
+            if not (signum in _MAY_BE_IGNORED and signal.getsignal(signum) == signal.SIG_IGN):
                 self._handlers[signum] = signal.signal(signum, _nothing)
 
     def _turn(self, seconds: float | None) -> None:
@@ -143,6 +146,9 @@ class _Supervisor:
         for signum in _SIGNALS:
             if signum in arrived:
                 self._obey(self._policy.interrupted(signum, monotonic()))
+        for signum in _FOR_WORKERS:
+            if signum in arrived:
+                self._obey(self._policy.passed_on(signum))
         for worker in self._workers:
             code = None if worker.ended else worker.poll()
             if code is not None:

@@ -92,10 +92,20 @@ def test_ctrl_c_is_passed_on_and_the_second_one_kills() -> None:
 
 
 def test_other_signals_become_sigterm() -> None:
-    for signum in (signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
+    for signum in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
         job = policy(1)
         assert job.interrupted(signum, 1.0)[1] == Send(signal.SIGTERM, (0,))
         assert job.tick(4.0)[1] == Send(signal.SIGKILL, (0,))
+
+
+def test_what_is_meant_for_the_workers_is_passed_on_and_changes_nothing() -> None:
+    job = policy()
+    job.ended(0, 0, 1.0)
+    assert job.passed_on(signal.SIGUSR1) == [Send(signal.SIGUSR1, (1, 2))]
+    assert job.phase is Phase.RUNNING and job.interrupt is None
+    job.ended(1, 0, 1.0)
+    job.ended(2, 0, 1.0)
+    assert job.passed_on(signal.SIGUSR1) == []
 
 
 def test_ctrl_c_while_others_have_time_to_end() -> None:
