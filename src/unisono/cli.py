@@ -19,6 +19,7 @@ examples:
   unisono run -n 2 train.py
   unisono run -n 4 train.py --epochs 5 --data ./digits
   unisono run -n 2 -m mypackage.train --epochs 5
+  unisono run -n 2 -c "import train; train.main()"
 
 Options of `unisono run` come before the script; all that follows it belongs to the script.
 
@@ -56,14 +57,14 @@ def parser() -> argparse.ArgumentParser:
         "run",
         help="start a script as several workers on this machine",
         description="Start a script as several workers on this machine.",
-        usage="unisono run -n N SCRIPT [ARGUMENT ...]\n       unisono run -n N -m MODULE [ARGUMENT ...]",
+        usage="unisono run -n N SCRIPT [ARGUMENT ...]\n"
+        "       unisono run -n N -m MODULE [ARGUMENT ...]\n"
+        "       unisono run -n N -c CODE [ARGUMENT ...]",
         epilog=_RUN_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    run.add_argument(
-        "-n", "--workers", type=_at_least_one, required=True, metavar="N", help="how many workers to start"
-    )
+    run.add_argument("-n", "--workers", type=_at_least_one, metavar="N", help="how many workers to start")
     run.set_defaults(command=_run, parser=run)
     return top
 
@@ -82,7 +83,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if typed[:1] == ["run"]:
         own, rest = split(typed[1:])
         typed = ["run", *own]
-    arguments = parser().parse_args(typed)
+    arguments, unknown = parser().parse_known_args(typed)
+    if unknown or arguments.workers is None:
+        arguments.parser.error(_wrong_options(unknown, arguments.workers, rest))
     try:
         return int(arguments.command(arguments, rest))
     except ConfigurationError as error:
@@ -103,10 +106,20 @@ def split(typed: Sequence[str]) -> tuple[list[str], list[str]]:
         word = typed[position]
         if word == "--":
             return list(typed[:position]), list(typed[position + 1 :])
-        if word.startswith("-m") or not word.startswith("-"):
+        if word.startswith(("-m", "-c")) or word == "-" or not word.startswith("-"):
             break
         position += 2 if word in _WITH_VALUE else 1
     return list(typed[:position]), list(typed[position:])
+
+
+def _wrong_options(unknown: Sequence[str], workers: int | None, rest: Sequence[str]) -> str:
+    """Returns what is wrong with the options before the script: `unknown` ones, or no number of workers."""
+    parts = [f"unrecognized arguments: {' '.join(unknown)}"] if unknown else []
+    if workers is None:
+        words = (word for word in rest if not word.startswith("-") and not word.isdecimal())
+        example = f"unisono run -n 2 {next(words, 'train.py')}"
+        parts.append(f"required: -n/--workers, before the script, for example: {example}")
+    return "; ".join(parts)
 
 
 def _run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
@@ -128,6 +141,10 @@ def _command_line(run: argparse.ArgumentParser, rest: Sequence[str]) -> list[str
     """Returns the command line of each worker; ends with a usage error if there is nothing to run."""
     if not rest:
         run.error("say what to run, for example: unisono run -n 2 train.py")
+    if rest[0] == "-":
+        run.error("workers have no standard input to read a script from; name a file, or use -m MODULE or -c CODE.")
+    if rest[0] == "-c" and len(rest) == 1:
+        run.error("-c needs the code to run.")
     if rest[0].startswith("-m"):
         module = rest[0][2:] or (rest[1] if len(rest) > 1 else "")
         if not module:
@@ -135,9 +152,17 @@ def _command_line(run: argparse.ArgumentParser, rest: Sequence[str]) -> list[str
         top = module.partition(".")[0]
         if PathFinder.find_spec(top, [str(Path.cwd()), *sys.path]) is None:
             raise ConfigurationError(f"there is no module {top!r} to run, here ({Path.cwd()}) or installed.")
-    elif not Path(rest[0]).exists():
-        raise ConfigurationError(f"there is no file {rest[0]!r} to run, in {Path.cwd()}.")
+    elif not rest[0].startswith("-c"):
+        _check_script(rest[0])
     return [sys.executable, *rest]
+
+
+def _check_script(name: str) -> None:
+    path = Path(name)
+    if not path.exists():
+        raise ConfigurationError(f"there is no file {name!r} to run, in {Path.cwd()}.")
+    if path.is_dir() and not (path / "__main__.py").is_file():
+        raise ConfigurationError(f"{name!r} is a folder without a __main__.py; name the script to run.")
 
 
 def _at_least_one(text: str) -> int:

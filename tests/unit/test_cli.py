@@ -29,6 +29,8 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[WorkerPlan]
     (tmp_path / "train.py").touch()
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "module.py").touch()
+    (tmp_path / "program").mkdir()
+    (tmp_path / "program" / "__main__.py").touch()
     return found
 
 
@@ -44,6 +46,9 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[WorkerPlan]
         ("-n 2 -m package.module", ["-m", "package.module"]),
         ("-n 2 -m package.module --its -n 3 -- x", ["-m", "package.module", "--its", "-n", "3", "--", "x"]),
         ("-n 2 -mpackage.module x.py", ["-mpackage.module", "x.py"]),
+        ("-n 2 -c print(1) -n 3", ["-c", "print(1)", "-n", "3"]),
+        ("-n 2 -cprint(1)", ["-cprint(1)"]),
+        ("-n 2 program --its", ["program", "--its"]),
     ],
 )
 def test_flags_of_the_script_are_its_own(started: list[WorkerPlan], typed: str, own: list[str]) -> None:
@@ -76,6 +81,8 @@ def test_a_tf_config_that_is_not_used_is_named(
     ("typed", "part"),
     [
         ("-n 2 trian.py", "unisono: there is no file 'trian.py' to run, in "),
+        ("-n 2 package", "unisono: 'package' is a folder without a __main__.py"),
+        ("-n 2 .", "unisono: '.' is a folder without a __main__.py"),
         ("-n 2 -m no_such_package.train", "unisono: there is no module 'no_such_package' to run"),
     ],
 )
@@ -99,6 +106,11 @@ def test_nothing_to_run_is_one_clear_line(
         ("run -n 2 -m", "-m needs the name of a module"),
         ("run -n 2 --unknown train.py", "unrecognized arguments: --unknown"),
         ("run --work 2 train.py", "required: -n/--workers"),
+        ("run train.py -n 2", "required: -n/--workers, before the script, for example: unisono run -n 2 train.py"),
+        ("run --np 2 mine.py", "unrecognized arguments: --np; required: -n/--workers, before the script"),
+        ("run --np 2 mine.py", "unisono run -n 2 mine.py"),
+        ("run -n 2 -", "workers have no standard input"),
+        ("run -n 2 -c", "-c needs the code"),
         ("", "required: COMMAND"),
         ("walk", "invalid choice: 'walk'"),
     ],
