@@ -22,6 +22,7 @@ from unisono.backends.base import (
     is_stock_train_step,
 )
 from unisono.backends.custom import concatenate
+from unisono.backends.torch_private import changes
 
 
 class TorchBackend(Backend):
@@ -48,7 +49,7 @@ class TorchBackend(Backend):
         # A gradient may be absent on some workers only (a branch not taken, no data): the layout of the pack
         # must not depend on it, so counts of who has which travel along.
         variables = scope.applied[-1][1] if scope.applied else []
-        scope.assigns |= any(scope.versions.get(id(v), v.value._version) != v.value._version for v in variables)
+        scope.assigns |= any(scope.versions.get(id(v), changes(v.value)) != changes(v.value) for v in variables)
         full = [
             torch.zeros(tuple(v.shape), dtype=_value(v).dtype, device=_value(v).device) if g is None else g
             for g, v in zip(gradients, variables, strict=True)
@@ -84,7 +85,7 @@ class TorchBackend(Backend):
         def step(state: None, data: Any, weights: np.ndarray) -> tuple[Any, None]:
             with scope.enter("train", weights):
                 scope.applied = []
-                scope.versions = {id(v): v.value._version for v in model.trainable_variables}
+                scope.versions = {id(v): changes(v.value) for v in model.trainable_variables}
                 return self._step(lambda: model.train_step(_tensors(data)), model, scope, moving), None
 
         return step

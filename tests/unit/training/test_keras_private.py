@@ -173,7 +173,7 @@ def test_logs_of_a_batch_are_copied_before_callbacks_keep_them():
     assert kept == [{"loss": 1.0}]
 
 
-KNOWN = {"_keras_mask", "_unisono_watch"}
+KNOWN = {"_unisono_watch"}
 
 
 def test_a_stateless_scope_is_noticed():
@@ -189,6 +189,7 @@ def test_private_names_of_keras_stand_in_one_file():
         if rooms[0] not in ("training", "backends", "strategies") or path.name in (
             "keras_private.py",
             "jax_private.py",
+            "torch_private.py",
         ):
             continue
         for node in ast.walk(house.tree(path)):
@@ -202,6 +203,17 @@ def test_private_names_of_keras_stand_in_one_file():
             if isinstance(node, ast.ImportFrom) and str(node.module).startswith("keras.src"):
                 found.add(f"{path.name}:{node.lineno} {node.module}")
     assert not found
+
+
+def test_the_mask_of_a_tensor():
+    tensor = keras.ops.ones((2,))
+    assert keras_private.mask_of(tensor) is None
+    embedded = keras.layers.Embedding(3, 2, mask_zero=True)(np.array([[0, 1]]))
+    assert keras.ops.convert_to_numpy(keras_private.mask_of(embedded)).tolist() == [[False, True]]
+
+
+def test_loops_create_variables_by_one_method():
+    assert callable(getattr(keras.Model, keras_private.BUILD))
 
 
 def test_the_schedule_of_a_learning_rate():
