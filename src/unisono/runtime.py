@@ -238,18 +238,9 @@ def connect(cluster: Cluster, options: CommunicationOptions, *, startup_seconds:
     children.mark(cluster, generation)
     _live.append(runtime)
     os.register_at_fork(after_in_child=runtime.disown)
-    _draw_alike(runtime)
-    return runtime
-
-
-def _draw_alike(runtime: Runtime) -> None:
     # All workers run one script: where it splits or shuffles data without a seed, they must do it alike.
     randomness.take_over(lambda state: broadcast_object(runtime.agreement, state))
-    if runtime.rank == 0:
-        logger.info(
-            "random, numpy.random and torch draw the same on all workers from here on, as each runs the whole script; "
-            "seed them after the strategy is made to have it otherwise"
-        )
+    return runtime
 
 
 def _again(runtime: Runtime, cluster: Cluster, options: CommunicationOptions) -> Runtime:

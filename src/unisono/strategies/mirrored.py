@@ -56,6 +56,12 @@ class MultiWorkerMirroredStrategy:
         self._runtime = connect(cluster, options)
         self._resolver = ClusterResolver(cluster)
         collective.activate(lambda: self._loops)
+        if self._runtime.size > 1 and self.is_chief:
+            log.once(
+                "draws alike",
+                "random, numpy.random and torch draw the same on all workers from here on, as each runs the whole "
+                "script; seed them after the strategy is made to have it otherwise",
+            )
         # A model that no scope ever sees must not pass unnoticed.
         if self._runtime.size > 1 and "keras" in sys.modules:
             self._trainer.watch()
