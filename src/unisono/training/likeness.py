@@ -23,7 +23,7 @@ _SETTINGS = {
 }
 _DATA = ("y", "sample_weight", "validation_data")
 _NO_SETTINGS = ("name", "built")
-_PLAIN = (bool, int, float, str, list, tuple, type(None))
+_PLAIN = (bool, int, float, str, type(None))
 
 
 def of_call(name: str, arguments: Mapping[str, Any]) -> dict[str, str]:
@@ -64,12 +64,17 @@ def _settings(title: str, thing: Any) -> dict[str, str]:
     for key, value in vars(thing).items():
         if isinstance(value, keras.optimizers.Optimizer):
             found.update(_settings(f"{title}.{key}", value))
-        elif not key.startswith("_") and key not in _NO_SETTINGS and isinstance(value, _PLAIN):
+        elif not key.startswith("_") and key not in _NO_SETTINGS and _is_plain(value):
             found[f"{title}.{key}"] = _text(value)
     if isinstance(thing, keras.optimizers.Optimizer):
         schedule = learning_rate_schedule(thing)
         found.update({} if schedule is None else _settings(f"{title}.learning_rate", schedule))
     return found
+
+
+def _is_plain(value: Any) -> bool:
+    # Lists of an optimizer hold its variables; those of a schedule, numbers.
+    return all(isinstance(each, _PLAIN) for each in (value if isinstance(value, list | tuple) else [value]))
 
 
 def _is_stock(thing: Any) -> bool:

@@ -70,6 +70,15 @@ def test_what_may_differ_is_said_alike(one: Any, other: Any):
     assert of_training(compiled(one())) == of_training(compiled(other()))
 
 
+def test_variables_are_no_settings():
+    schedule = schedules.PiecewiseConstantDecay([5, 7], [0.1, 0.2, 0.3])
+    for make in (lambda: keras.optimizers.SGD(schedule, momentum=0.9), lambda: keras.optimizers.AdamW(schedule)):
+        model, built = compiled(make()), compiled(make())
+        built.optimizer.build(built.trainable_variables)
+        assert of_training(model) == of_training(built)
+        assert of_training(built)["optimizer.learning_rate.boundaries"] == "[5, 7]"
+
+
 class OwnSchedule(schedules.LearningRateSchedule):  # type: ignore[misc]
     def __call__(self, step: Any) -> float:
         return 0.1
