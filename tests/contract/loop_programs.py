@@ -249,6 +249,24 @@ def what_is_made_in_a_scope_belongs_to_own_loops() -> None:
 
 
 @program
+def a_class_that_becomes_a_functional_model_leaves_nothing_in_the_way_of_own_loops() -> None:
+    class Own(keras.Model):
+        pass
+
+    trainer = Trainer(Job(Partner(), Alone()))
+    gc.disable()
+    try:
+        with trainer.scope():
+            inputs = keras.Input((1,))
+            model = Own(inputs, keras.layers.Dense(1)(inputs))
+        # Keras has made an instance without its __init__, which lives until Python looks for cycles.
+        assert len(trainer.loops._models) == 2
+        assert trainer.loops.run(lambda x: keras.ops.shape(model(x)), (np.ones((2, 1), "float32"),)) == (2, 1)
+    finally:
+        gc.enable()
+
+
+@program
 def tensorflow_rewrites_a_step_and_knows_its_replicas() -> None:
     if BACKEND != "tensorflow":
         return

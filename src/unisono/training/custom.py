@@ -204,18 +204,20 @@ class CustomLoops:
     def _adoptions(self) -> Iterator[Adoption]:
         return (adoption for adoption in adoptions() if adoption.runtime is self._runtime)
 
+    def _living(self) -> list[Any]:
+        return [model for ref in self._models if (model := ref()) is not None and state.is_made(model)]
+
     def _remember_moving(self) -> None:
         """Keeps what moving statistics are before the step, as far as they have values."""
-        for ref in self._models:
-            model = ref()
-            for variable in () if model is None else state.moving_variables(model):
+        for model in self._living():
+            for variable in state.moving_variables(model):
                 if id(variable) not in self._before and self._backend.is_initialized(variable):
                     self._before[id(variable)] = _value(variable)
 
     def _merge(self) -> None:
         """Averages, by examples, what the step has added to moving statistics of the models it has updated."""
         updated = {id(v) for _, variables, _ in self.scope.applied for v in variables}
-        models = [model for ref in self._models if (model := ref()) is not None]
+        models = self._living()
         now = [model for model in models if any(id(v) in updated for v in model.trainable_variables)]
         self._trained.update(now)
         # A function inside the step that is compiled already updates its models without a word.

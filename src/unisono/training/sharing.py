@@ -55,7 +55,11 @@ class StateSharing:
             inside: Whether a step is being traced or going on. Then only some workers may come here, those that trace
                 it, so nobody is asked: what is new is what the script has made, alike on all.
         """
-        living = {number: thing for number, ref in self._pending.items() if (thing := ref()) is not None}
+        living = {
+            number: thing
+            for number, ref in self._pending.items()
+            if (thing := ref()) is not None and state.is_made(thing)
+        }
         news = self._seen != self._made or any(self._grown(number, thing) for number, thing in living.items())
         # Asked each time, as Python frees what a script has dropped at other times on each worker.
         if not (news if inside else self._channel.all_reduce(np.array([news], np.int64))[0]):
@@ -72,7 +76,8 @@ class StateSharing:
                 self._backend.spread_randomness(self._channel.rank, self._from_chief)
         self._seen = self._made
         self._shared.update({number: len(_variables(living[number])) for number in known})
-        self._pending = {
+        unmade = {n: ref for n, ref in self._pending.items() if n not in living and ref() is not None}
+        self._pending = unmade | {
             n: weakref.ref(thing) for n, thing in living.items() if n in alive and not self._complete(n, thing)
         }
         if any(differed) and self._backend.apply_method == "stateless_apply":

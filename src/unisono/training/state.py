@@ -24,6 +24,14 @@ def seed_variables(model: Any) -> list[Any]:
     return [v for v in model.non_trainable_variables if id(v) not in others]
 
 
+def is_made(thing: Any) -> bool:
+    """Returns whether the `__init__` of a model or an optimizer has run.
+
+    Keras makes, and drops, an instance without it of each class of a user's that becomes a functional model.
+    """
+    return hasattr(thing, "built")
+
+
 def shared_variables(model: Any) -> list[Any]:
     """Returns all variables that must be equal on all workers: weights, moving statistics, optimizer state."""
     return [*model.weights, *(v for optimizer in optimizers(model) for v in optimizer.variables)]
