@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+
 import pytest
-from expect import flat, near, same
+from expect import flat, near, same, same_history
 
 ALL = ("alone", 2, 3, 4)
 
@@ -155,9 +157,22 @@ def test_r17_losses_of_outputs_on_an_uneven_batch(run):
     assert by_example or by_batch, f"{found}, one process: {plain}"
 
 
+BY_HAND = {
+    "loss": ([3.633233, 3.187679], [3.394420, 2.854973]),
+    "val_loss": ([1.279895, 1.650669], [0.994094, 1.322786]),
+}
+"""With an activity regularizer that Keras sums over a batch, as before 3.14, and with one that is a mean."""
+
+
 @pytest.mark.case("exact.losses_once")
 def test_regularisers_and_added_losses_count_once(run):
-    same(run.agreed(), run.plain)
+    # Not against one process of plain Keras, which now and then loses a layer's loss on JAX (seen with Keras 3.12: the
+    # activity loss of the last, small batch was missing there): it tells losses of layers apart by `id`.
+    old = tuple(map(int, importlib.metadata.version("keras").split(".")[:2])) < (3, 14)
+    found = run.agreed()
+    same_history(found["history"], {name: sums if old else means for name, (sums, means) in BY_HAND.items()})
+    assert found["weight"] == near(1.205418 if old else 1.214124)
+    assert (found["epochs"], found["iterations"]) == (run.plain["epochs"], run.plain["iterations"])
 
 
 @pytest.mark.case("exact.weights_assigned_in_the_forward_pass", more=("torch-3",))
