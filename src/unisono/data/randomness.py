@@ -84,27 +84,19 @@ def seeded(seed: int) -> None:
         torch.manual_seed(seed)
 
 
-def take_over(from_chief: Callable[[Any], Any]) -> bool:
+def take_over(from_chief: Callable[[Any], Any]) -> None:
     """Gives the global random generators of this process the chief's state; a collective call.
 
     Args:
         from_chief: Returns the chief's value on all workers.
-
-    Returns:
-        Whether they were in another state.
     """
     numpy = np.random.get_state(legacy=False)
-    mine = pickle.dumps((random.getstate(), numpy, _torch_state()))
-    chiefs = from_chief(mine)
-    if chiefs == mine:
-        return False
-    python, state, torch = pickle.loads(chiefs)
+    python, state, torch = from_chief((random.getstate(), numpy, _torch_state()))
     random.setstate(python)
     if state["bit_generator"] != numpy["bit_generator"]:
         np.random.set_bit_generator(getattr(np.random, state["bit_generator"])())  # type: ignore[attr-defined]
     np.random.set_state(state)
     _set_torch_state(torch)
-    return True
 
 
 class _NumpyStream:

@@ -35,13 +35,7 @@ def weigh_by_examples(tracker: Any, scope: StepScope) -> None:
         tracker: A metric of `keras_private.loss_trackers`.
         scope: Of the model's steps.
     """
-
-    def update_state(values: Any, sample_weight: Any = None) -> Any:
-        if sample_weight is None and scope.active:
-            sample_weight = scope.local
-        return method(tracker, "update_state")(values, sample_weight=sample_weight)
-
-    Hooks(tracker).set("update_state", update_state)
+    _weigh(tracker, lambda values: scope.local if scope.active else None)
 
 
 def weigh_by_share(metric: Any, scope: StepScope) -> None:
@@ -51,10 +45,15 @@ def weigh_by_share(metric: Any, scope: StepScope) -> None:
         metric: A `keras.metrics.Mean`.
         scope: Of the model's steps.
     """
+    _weigh(metric, lambda values: scope.share if scope.active and tuple(getattr(values, "shape", ())) == () else None)
+
+
+def _weigh(metric: Any, weight: Callable[[Any], Any]) -> None:
+    """Gives the values of a metric a weight where none is given with them."""
 
     def update_state(values: Any, sample_weight: Any = None) -> Any:
-        if sample_weight is None and scope.active and tuple(getattr(values, "shape", ())) == ():
-            sample_weight = scope.share
+        if sample_weight is None:
+            sample_weight = weight(values)
         return method(metric, "update_state")(values, sample_weight=sample_weight)
 
     Hooks(metric).set("update_state", update_state)
