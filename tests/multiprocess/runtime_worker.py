@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from unisono import runtime
 from unisono.cluster.spec import Address, Cluster, Task
 from unisono.collectives.options import CommunicationOptions
 from unisono.errors import ConfigurationError
+from unisono.runtime import start
+from unisono.runtime.job import Runtime
 
 
 def cluster(rank: int, plan: dict[str, Any]) -> Cluster:
@@ -30,7 +31,7 @@ def cluster(rank: int, plan: dict[str, Any]) -> Cluster:
     return Cluster(tuple(Task("worker", i) for i in range(len(addresses))), addresses, rank, "TF_CONFIG")
 
 
-def steps(job: runtime.Runtime, count: int) -> None:
+def steps(job: Runtime, count: int) -> None:
     """Works as a training loop does: an agreement and an exchange a step."""
     for step in range(count):
         job.report(step, "gradient exchange")
@@ -40,15 +41,15 @@ def steps(job: runtime.Runtime, count: int) -> None:
         time.sleep(0.02)
 
 
-def meet(job: runtime.Runtime, plan: dict[str, Any]) -> None:
+def meet(job: Runtime, plan: dict[str, Any]) -> None:
     steps(job, 5)
 
 
-def work(job: runtime.Runtime, plan: dict[str, Any]) -> None:
+def work(job: Runtime, plan: dict[str, Any]) -> None:
     steps(job, 100_000)
 
 
-def raise_in_fit(job: runtime.Runtime, plan: dict[str, Any]) -> None:
+def raise_in_fit(job: Runtime, plan: dict[str, Any]) -> None:
     steps(job, 5)
     try:
         raise ValueError("the picture in row 5 is broken")
@@ -57,28 +58,28 @@ def raise_in_fit(job: runtime.Runtime, plan: dict[str, Any]) -> None:
         raise
 
 
-def raise_outside(job: runtime.Runtime, plan: dict[str, Any]) -> None:
+def raise_outside(job: Runtime, plan: dict[str, Any]) -> None:
     steps(job, 5)
     raise ValueError("the picture in row 5 is broken")
 
 
-def stop_early(job: runtime.Runtime, plan: dict[str, Any]) -> None:
+def stop_early(job: Runtime, plan: dict[str, Any]) -> None:
     steps(job, 5)
     sys.exit(0)
 
 
-def get_stuck(job: runtime.Runtime, plan: dict[str, Any]) -> None:
+def get_stuck(job: Runtime, plan: dict[str, Any]) -> None:
     steps(job, 5)
     job.report(5, "callback")
     time.sleep(60)
 
 
-def die(job: runtime.Runtime, plan: dict[str, Any]) -> None:
+def die(job: Runtime, plan: dict[str, Any]) -> None:
     steps(job, 5)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def die_with_a_child(job: runtime.Runtime, plan: dict[str, Any]) -> None:
+def die_with_a_child(job: Runtime, plan: dict[str, Any]) -> None:
     steps(job, 5)
     if os.fork() == 0:
         time.sleep(8)
@@ -87,7 +88,7 @@ def die_with_a_child(job: runtime.Runtime, plan: dict[str, Any]) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def fork_and_go_on(job: runtime.Runtime, plan: dict[str, Any]) -> None:
+def fork_and_go_on(job: Runtime, plan: dict[str, Any]) -> None:
     child = os.fork()
     if child == 0:
         sys.exit(0)
@@ -95,26 +96,26 @@ def fork_and_go_on(job: runtime.Runtime, plan: dict[str, Any]) -> None:
     steps(job, 5)
 
 
-def start_programs(job: runtime.Runtime, plan: dict[str, Any]) -> None:
+def start_programs(job: Runtime, plan: dict[str, Any]) -> None:
     """Starts what uses MPI itself, and is no worker."""
     program = "from mpi4py import MPI; assert MPI.COMM_WORLD.Get_size() == 1"
     subprocess.run([sys.executable, "-c", program], check=True)
     steps(job, 5)
 
 
-def start_twin(job: runtime.Runtime, plan: dict[str, Any]) -> None:
+def start_twin(job: Runtime, plan: dict[str, Any]) -> None:
     """Starts this script again, as processes do that `multiprocessing` spawns."""
     twin = subprocess.run([sys.executable, *sys.argv], capture_output=True, text=True)
     print(f"the twin ended with {twin.returncode}: {twin.stderr}", flush=True)
     steps(job, 5)
 
 
-def fork_and_exchange(job: runtime.Runtime, plan: dict[str, Any]) -> None:
+def fork_and_exchange(job: Runtime, plan: dict[str, Any]) -> None:
     """Has a forked process do what only the worker can."""
     steps(job, 5)
     child = os.fork()
     if child == 0:
-        for use in (lambda: steps(job, 1), lambda: runtime.connect(job.cluster, CommunicationOptions())):
+        for use in (lambda: steps(job, 1), lambda: start.connect(job.cluster, CommunicationOptions())):
             try:
                 use()
             except ConfigurationError as error:
@@ -124,12 +125,12 @@ def fork_and_exchange(job: runtime.Runtime, plan: dict[str, Any]) -> None:
     steps(job, 5)
 
 
-def end_slowly(job: runtime.Runtime, plan: dict[str, Any]) -> None:
+def end_slowly(job: Runtime, plan: dict[str, Any]) -> None:
     steps(job, 5)
     time.sleep(plan["seconds"])
 
 
-def compute_without_the_lock(job: runtime.Runtime, plan: dict[str, Any]) -> None:
+def compute_without_the_lock(job: Runtime, plan: dict[str, Any]) -> None:
     """Holds Python's lock for seconds, as a library may: no heartbeat gets out."""
     steps(job, 5)
     sys.setswitchinterval(1000.0)
@@ -167,7 +168,7 @@ def main() -> None:
     began = time.monotonic()
     own = plan["do"] if isinstance(plan["do"], str) else plan["do"].get(str(rank), "meet")
     try:
-        job = runtime.connect(cluster(rank, plan), CommunicationOptions())
+        job = start.connect(cluster(rank, plan), CommunicationOptions())
         print(f"ready in {time.monotonic() - began:.3f}", flush=True)
         globals()[own](job, plan)
     except Exception:

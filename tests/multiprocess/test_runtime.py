@@ -531,10 +531,10 @@ def test_nobody_waits_for_ever_for_a_late_end(party):
 def test_alone_there_are_no_sockets_threads_children_and_no_mpi():
     program = (
         "import sys, threading, psutil\n"
-        "from unisono import runtime\n"
+        "from unisono.runtime import start\n"
         "from unisono.cluster.spec import ALONE\n"
         "from unisono.collectives.options import CommunicationOptions\n"
-        "job = runtime.connect(ALONE, CommunicationOptions())\n"
+        "job = start.connect(ALONE, CommunicationOptions())\n"
         "me = psutil.Process()\n"
         "assert me.net_connections() == [] and me.children() == [] and threading.active_count() == 1\n"
         "assert not {'mpi4py', 'keras', 'tensorflow', 'jax', 'torch'} & set(sys.modules)\n"

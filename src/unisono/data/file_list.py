@@ -70,7 +70,7 @@ def library(name: str) -> Any:
     except ImportError as error:
         raise ConfigurationError(
             f"Reading these files needs {name.split('.')[0]}: {error}.",
-            remedy='pip install "unisono[files]"',
+            remedy="pip install '.[files]' in the folder of Unisono",
         ) from None
 
 

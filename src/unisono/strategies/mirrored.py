@@ -15,7 +15,7 @@ from unisono.cluster.resolve import resolve
 from unisono.cluster.resolver import ClusterResolver
 from unisono.collectives.options import CommunicationOptions
 from unisono.data.distributed import InputContext
-from unisono.runtime import connect
+from unisono.runtime.start import connect
 from unisono.strategies import collective, reductions
 from unisono.strategies.reductions import Axis, ReduceOp
 

@@ -12,7 +12,7 @@ import keras
 from unisono import log
 from unisono.backends.base import Backend, StepScope
 from unisono.data.base import Source
-from unisono.runtime import Runtime
+from unisono.runtime.job import Runtime
 from unisono.training import losses, optimizer, saving, state
 from unisono.training.agreement import StepAgreement
 from unisono.training.hooks import Hooks, method

@@ -19,7 +19,7 @@ from unisono import log
 from unisono.backends.base import Backend, StepScope, change, changed
 from unisono.backends.custom import Rows
 from unisono.errors import ConfigurationError
-from unisono.runtime import Runtime
+from unisono.runtime.job import Runtime
 from unisono.training import metric_hooks, optimizer, state
 from unisono.training.adopt import Adoption, adoptions
 from unisono.training.agreement import StepAgreement

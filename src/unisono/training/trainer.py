@@ -15,7 +15,7 @@ from unisono.backends.select import make_backend
 from unisono.collectives.packing import pieces
 from unisono.data.base import Source
 from unisono.data.select import make_source
-from unisono.runtime import Runtime
+from unisono.runtime.job import Runtime
 from unisono.training import saving, state
 from unisono.training.adopt import Adoption, adopted, adoptions, register
 from unisono.training.agreement import StepAgreement

@@ -83,7 +83,7 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
 
 
 def test_a_missing_library_is_named_with_what_to_install() -> None:
-    with pytest.raises(ConfigurationError, match=r'nosuch(.|\n)*pip install "unisono\[files\]"'):
+    with pytest.raises(ConfigurationError, match=r"nosuch(.|\n)*pip install '\.\[files\]'"):
         library("nosuch.thing")
 
 

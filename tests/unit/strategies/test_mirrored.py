@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 import unisono
-from unisono import log, runtime
+from unisono import log
 from unisono.cluster.spec import Address, Cluster, Task
 from unisono.collectives.loopback import Alone
 from unisono.collectives.options import CommunicationOptions
 from unisono.errors import ClusterError, ConfigurationError
-from unisono.runtime import Runtime
+from unisono.runtime import start
+from unisono.runtime.job import Runtime
 from unisono.training.adopt import adopted
 from unisono.training.trainer import Trainer
 
@@ -52,7 +53,7 @@ def two(monkeypatch: pytest.MonkeyPatch) -> Runtime:
     alone = Alone()
     job = Runtime(cluster, alone, alone, None, 0.0)
     job.size = 2
-    monkeypatch.setattr(runtime, "_live", [job])
+    monkeypatch.setattr(start, "_live", [job])
     monkeypatch.setenv("TF_CONFIG", TWO)
     monkeypatch.setenv("PJRT_NPROC", "3")
     return job
