@@ -16,6 +16,9 @@ from unisono.data.report import Report, unknown_shares
 from unisono.data.tensorflow_edit import Batching, Segment, shrinks
 from unisono.data.tensorflow_graph import PipelineGraph
 from unisono.data.tensorflow_pipeline import Sharing
+from unisono.data.tensorflow_rows import row_by_row
+
+_JOINED = "; a function behind batch() may join examples: put it before batch() if it does not"
 
 
 class EarlySlices:
@@ -33,6 +36,7 @@ class EarlySlices:
         self._rank = rank
         self._size = size
         self._in_order = in_order
+        self._joined = False
         self._found = None if graph is None else self._find(graph)
 
     @property
@@ -44,7 +48,8 @@ class EarlySlices:
         """Returns how this worker gets its slices."""
         shares = unknown_shares(self._size)
         if self._found is None:
-            return Sharing(Report(kind, decision.way, decision.reason, shares), False)
+            reason = f"{decision.reason}{_JOINED}" if self._joined else decision.reason
+            return Sharing(Report(kind, decision.way, reason, shares), False)
         batches, part = self._found
         reason = f"{decision.reason}: functions run on a worker's own examples only"
 
@@ -71,7 +76,8 @@ class EarlySlices:
             return None
         if batches.moved and not self._all_have_part(graph, batches):
             return None
-        return batches, part
+        self._joined = batches.functions and not row_by_row(graph.graph, batches.node, graph.result)
+        return None if self._joined else (batches, part)
 
     def _all_have_part(self, graph: PipelineGraph, batches: Batching) -> bool:
         """Returns whether each worker has an example in every batch, so that batches stay in step when moved."""

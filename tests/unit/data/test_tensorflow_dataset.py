@@ -46,6 +46,10 @@ def read(build: Callable[[int], Any], size: int = 2, epochs: int = 2) -> tuple[l
     return batches, [[p.fingerprint for epoch in w for p in epoch] for w in workers]
 
 
+def describe(dataset: Any, rank: int, size: int, agreement: Worker) -> str:
+    return make_source(dataset, rank=rank, size=size, agreement=agreement).describe()
+
+
 @pytest.mark.parametrize(
     "build",
     [
@@ -67,6 +71,24 @@ def test_with_a_global_seed_two_workers_see_what_one_sees_in_every_epoch(build: 
     together, (first, second) = read(seeded, size=2)
     assert together == alone
     assert first == second
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize(
+    ("behind", "apart"),
+    [(lambda x: 2 * x + 1, True), (lambda x: x - tf.reduce_max(x), False), (lambda x: tf.reverse(x, [0]), False)],
+    ids=["each by itself", "the largest of all", "another order"],
+)
+def test_functions_behind_batch_see_what_they_see_alone(behind: Any, apart: bool, size: int) -> None:
+    def build(rank: int) -> Any:
+        return numbers(13).map(lambda i: i * i).shuffle(13, seed=1).batch(5).map(behind)
+
+    alone, _ = read(build, size=1, epochs=1)
+    together, _ = read(build, size=size, epochs=1)
+    assert together == alone
+    (line, *_) = in_turn(size, lambda rank, size, agreement: describe(build(rank), rank, size, agreement))
+    assert ("functions run on a worker's own examples only" in line) is apart
+    assert ("put it before batch() if it does not" in line) is not apart
 
 
 def test_a_shuffle_that_must_not_change_between_epochs_does_not() -> None:
