@@ -138,15 +138,20 @@ def arrays(rows: int) -> Section:
     return Section("Input: fit on one large array, shuffled", table(heads, lines), targets)
 
 
-def step(folder: Path, number: int) -> Section:
+def step(backend: str, folder: Path, number: int) -> Section:
     """Returns the step time of the MLP from files over that from memory, with Unisono and in plain Keras.
 
     A last line says what the files cost the one core of a process by themselves: reading and parsing, without a model.
+
+    Args:
+        backend: Of Keras.
+        folder: Where the files are.
+        number: Rounds.
     """
-    print("input: MLP from TFRecord ...", file=sys.stderr, flush=True)
+    print(f"input: MLP from TFRecord on {backend} ...", file=sys.stderr, flush=True)
     kinds = {UNISONO: "unisono", "two plain Keras processes, half of the data each": "plain"}
     forms = ("memory", "records")
-    spec = {"what": "step", "folder": str(folder)}
+    spec = {"what": "step", "folder": str(folder), "backend": backend}
     variants = {f"{name} {form}": (kind, {**spec, "form": form}) for name, kind in kinds.items() for form in forms}
     found = rounds({**variants, "alone": ("plain", {**spec, "form": "alone"})}, number)
     alone = [max(a["step"] for a in answers) for answers in found["alone"]]
@@ -162,8 +167,8 @@ def step(folder: Path, number: int) -> Section:
         *("", "from memory (ms a step)", "from TFRecord, by file (ms a step)", "ratio"),
         "from memory, and reading by itself, over from memory",
     )
-    target = Target("MLP from TFRecord over the same from memory", ratios[0], 1.10)
-    return Section("Input: the MLP on tensorflow", table(heads, lines), (target,))
+    target = Target(f"MLP on {backend}, from TFRecord over the same from memory", ratios[0], 1.10)
+    return Section(f"Input: the MLP on {backend}", table(heads, lines), (target,))
 
 
 def sections(quick: bool, folder: Path | None = None) -> Iterator[Section]:
@@ -181,7 +186,8 @@ def sections(quick: bool, folder: Path | None = None) -> Iterator[Section]:
         for title, (form, _) in READS.items():
             yield reading(where, title, written[form], number)
         input_data.write_examples(where)
-        yield step(where, 1 if quick else 5)
+        for backend in ("tensorflow", "jax", "torch"):
+            yield step(backend, where, 1 if quick else 5)
     yield arrays(input_data.ARRAY_ROWS // (100 if quick else 1))
 
 

@@ -17,8 +17,10 @@ from unisono.training import losses, optimizer, saving, state
 from unisono.training.agreement import StepAgreement
 from unisono.training.hooks import Hooks, method
 from unisono.training.keras_private import (
+    ASSIGN,
     BUILD,
     activity_losses_are_sums,
+    assign_untracked,
     build,
     flat_layers,
     loss_trackers,
@@ -104,6 +106,8 @@ class Adoption:
             self._hooks.set(f"make_{kind}_function", self._maker(kind))
         # A model whose own code never uses the loss it is compiled with counts as not built for ever.
         self._hooks.set(BUILD, self._build_for_keras)
+        if self.backend.name == "jax":
+            self._hooks.set(ASSIGN, assign_untracked(self.model))
         for name, function in functions.items():
             self._hooks.set(name, function)
         saving.hook(self.model, self._hooks, self.is_chief)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 import re
+import subprocess
+import sys
 from typing import Any
 
 import house
@@ -214,6 +217,36 @@ def test_the_mask_of_a_tensor():
 
 def test_loops_create_variables_by_one_method():
     assert callable(getattr(keras.Model, keras_private.BUILD))
+
+
+STEP_STATE = """
+import keras, numpy as np
+from unisono.training import keras_private
+
+model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, kernel_initializer="zeros")])
+model.compile("sgd", "mse")
+model.__dict__[keras_private.ASSIGN] = keras_private.assign_untracked(model)
+
+class Look(keras.callbacks.Callback):
+    def on_train_batch_end(self, step, logs=None):
+        print(type(vars(self.model)["_jax_state"]).__name__, float(np.abs(self.model.get_weights()[0]).sum()) > 0)
+
+model.fit(np.ones((4, 2)), np.ones((4, 1)), batch_size=2, verbose=0, callbacks=[Look()])
+model.more = {"number": 3}
+print(type(model.more).__name__)
+"""
+
+
+def test_the_state_of_each_step_is_not_searched_for_variables_on_jax():
+    pytest.importorskip("jax")
+    done = subprocess.run(
+        [sys.executable, "-c", STEP_STATE],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"KERAS_BACKEND": "jax"},
+    )
+    assert done.stdout.splitlines() == ["mappingproxy True", "mappingproxy True", "TrackedDict"], done.stderr
 
 
 def test_the_schedule_of_a_learning_rate():
