@@ -55,3 +55,21 @@ def one_thread(backend: str) -> None:
         import torch
 
         torch.set_num_threads(1)
+
+
+def epoch_clock(keras: Any) -> Any:
+    """Returns a callback whose `seconds` and `loss` are those of the last epoch, without what `fit` does around it.
+
+    Args:
+        keras: `keras` or `tf_keras`.
+    """
+
+    class Clock(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            self.began = time.perf_counter()
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            self.loss = float(logs["loss"])
+            self.seconds = time.perf_counter() - self.began
+
+    return Clock()

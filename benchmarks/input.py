@@ -141,7 +141,8 @@ def arrays(rows: int) -> Section:
 def step(backend: str, folder: Path, number: int) -> Section:
     """Returns the step time of the MLP from files over that from memory, with Unisono and in plain Keras.
 
-    A last line says what the files cost the one core of a process by themselves: reading and parsing, without a model.
+    As in `step.py`, what `fit` does before its first epoch does not count. A last line says what the files cost the one
+    core of a process by themselves: reading and parsing, without a model.
 
     Args:
         backend: Of Keras.

@@ -131,14 +131,6 @@ def fitting(keras: Any, model: Any, spec: dict[str, Any], batch: int, mine: slic
         mine: The examples that this process passes.
     """
 
-    class Clock(keras.callbacks.Callback):
-        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-            self.began = time.perf_counter()
-
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            self.loss = float(logs["loss"])
-            self.seconds = time.perf_counter() - self.began
-
     class BatchReader(keras.callbacks.Callback):
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             self.loss = float(logs["loss"])
@@ -149,7 +141,7 @@ def fitting(keras: Any, model: Any, spec: dict[str, Any], batch: int, mine: slic
         x, y = x[: spec["steps"] * batch], y[: spec["steps"] * batch]
 
     def epoch(steps: int, batch_logs: bool) -> tuple[float, float]:
-        clock = Clock()
+        clock = child.epoch_clock(keras)
         readers = [BatchReader()] if batch_logs else []
         model.fit(
             x[: steps * batch], y[: steps * batch], batch_size=batch, epochs=1, verbose=0, callbacks=[clock, *readers]

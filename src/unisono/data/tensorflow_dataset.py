@@ -19,6 +19,7 @@ import tensorflow as tf
 from unisono.data import batches, class_weights, shard, tensorflow_graph, tensorflow_shards
 from unisono.data.base import Agreement, Part, Source
 from unisono.data.report import Report
+from unisono.data.tensorflow_bursts import in_bursts, share_a_core
 from unisono.data.tensorflow_faults import watched
 from unisono.data.tensorflow_pipeline import Pipeline, Sharing, for_these_cores
 from unisono.data.whole import WholeSource
@@ -128,8 +129,9 @@ class SlicedSource(WholeSource):
 
     def epoch(self) -> Iterator[Part]:
         """One full pass; see `Source.epoch`."""
-        dataset = for_these_cores(self._dataset) if self._pipeline is None else self._pipeline.next_epoch()
-        for element in watched(dataset, self._rank, self._find):
+        pipeline = self._pipeline
+        dataset = for_these_cores(self._dataset) if pipeline is None else pipeline.next_epoch()
+        for element in _taken(watched(dataset, self._rank, self._find), pipeline):
             yield self._part(self._examples.weighed(element))
 
     def _mark(self, data: tuple[Any, ...]) -> int:
@@ -195,7 +197,7 @@ class StreamSource(Source):
         """This worker's examples; see `Source.epoch`."""
         pipeline = self._pipeline
         dataset = pipeline.next_epoch() if isinstance(pipeline, Pipeline) else for_these_cores(pipeline)
-        for element in watched(dataset, self._rank, self._find):
+        for element in _taken(watched(dataset, self._rank, self._find), pipeline):
             yield from self._parts(self._examples.weighed(element))
 
     def _parts(self, element: Any) -> Iterator[Part]:
@@ -234,6 +236,12 @@ class StreamSource(Source):
     def describe(self) -> str:
         """Returns one line for the log."""
         return self._report.line()
+
+
+def _taken(elements: Iterator[Any], pipeline: Any) -> Iterator[Any]:
+    """Yields elements in bursts where nobody notices when they are taken."""
+    unnoticed = isinstance(pipeline, Pipeline) and pipeline.is_closed and share_a_core()
+    return in_bursts(elements) if unnoticed else elements
 
 
 def _without_floats(data: Any) -> Any:

@@ -114,6 +114,8 @@ class Pipeline:
         """Whether workers may rightly see other values in the same examples; known from the first epoch on."""
         self.generated = False
         """Whether a Python generator yields the examples; likewise."""
+        self.is_closed = False
+        """Whether it neither calls Python nor looks at variables, so that it yields the same at any time; likewise."""
 
     def next_epoch(self) -> Any:
         """Returns the data set to iterate in the next epoch; collective."""
@@ -144,7 +146,9 @@ class Pipeline:
             self.generated = "GeneratorDataset" in outer | inner
             python = bool(inner & tensorflow_seeds.PYTHON_OPS) and not self.generated
             random = any("Dataset" not in d.op for d in mine or [])
-            self.values_may_differ = python or random or bool(inner & _STATE_OPS)
+            state = bool(inner & _STATE_OPS)
+            self.values_may_differ = python or random or state
+            self.is_closed = not (python or self.generated or state)
         if chief is None:
             self._graph = None
 
