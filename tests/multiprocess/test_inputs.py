@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+
+import numpy as np
 import pytest
 from expect import near, same, same_history
 
@@ -42,9 +45,18 @@ def test_r06_each_sample_once(run, source):
     each_sample_once(run, source)
 
 
-@pytest.mark.case("inputs.r06_data_loader", more=("torch-3", "torch-4"), against=())
+@pytest.mark.case("inputs.r06_data_loader", more=("torch-3", "torch-4"), against=("alone",))
 def test_r06_each_sample_of_a_data_loader_once(run):
     each_sample_once(run, "data_loader_shuffled")
+    alone = [int(i) for i in run.alone["data_loader_shuffled"]]
+    together = [iter([int(i) for i in seen]) for seen in run.each("data_loader_shuffled")]
+    shares = [len(part) for part in np.array_split(np.arange(20), len(together))]
+    assert alone == [
+        i
+        for _ in range(10)
+        for seen, share in zip(together, shares, strict=True)
+        for i in itertools.islice(seen, share)
+    ]
 
 
 def each_sample_once(run, source):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -148,9 +149,11 @@ class TorchBackend(Backend):
     predict_function_for_keras = function_for_keras
 
     def spread_randomness(self, rank: int, from_chief: Callable[[Any], Any]) -> None:
-        # Keras draws the masks of layers without a seed of their own from torch's generator.
-        drawn = int(torch.randint(2**62, ()).item())
-        torch.manual_seed(int(from_chief(drawn)) + rank)
+        # Keras draws the masks of layers without a seed of their own from torch's generator. The chief's is left
+        # alone: a DataLoader that shuffles draws its order from it, as it would with one worker.
+        chief = int(from_chief(zlib.crc32(torch.get_rng_state().numpy())))
+        if rank:
+            torch.manual_seed(chief + rank)
 
     def concatenated(self, tensor: Tensor, axis: int) -> Tensor:
         name = _name(tensor.dtype)
