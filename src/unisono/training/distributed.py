@@ -12,6 +12,7 @@ import numpy as np
 from unisono.data import batches
 from unisono.data.base import Source
 from unisono.data.distributed import Distributed
+from unisono.errors import ConfigurationError
 from unisono.training.agreement import StepAgreement
 from unisono.training.batches import Feed
 
@@ -28,24 +29,42 @@ class DistributedDataset(Distributed):
         own: Whether it holds this worker's examples only, in batches of one worker.
         make: Returns its source; collective.
         agreement: Agrees on each step.
+        is_traced: Whether the code that asks for a batch is being compiled.
     """
 
     def __init__(
-        self, dataset: Any, own: bool, make: Callable[[Distributed], Source], agreement: StepAgreement
+        self,
+        dataset: Any,
+        own: bool,
+        make: Callable[[Distributed], Source],
+        agreement: StepAgreement,
+        is_traced: Callable[[], bool],
     ) -> None:
         super().__init__(dataset, own)
         self._make = make
         self._agreement = agreement
+        self._is_traced = is_traced
         self._source: Source | None = None
 
     def __iter__(self) -> Iterator[Any]:
+        self._refuse_trace()
         if self._source is None:
             self._source = self._make(self)
         source = self._source
         source.on_epoch_begin()
         for batch in Feed(source, self._agreement, "own loop"):
             yield batches.each(functools.partial(_tensor, batch.verdict.local), batch.data)
+            self._refuse_trace()
         source.on_epoch_end()
+
+    def _refuse_trace(self) -> None:
+        """Refuses to hand out a batch where it would become a constant, the same one in all steps."""
+        if self._is_traced():
+            raise ConfigurationError(
+                "A distributed data set is iterated inside tf.function or jax.jit, which would compile one batch in.",
+                remedy="iterate outside, and pass each batch to the function: `for batch in data: step(batch)` instead "
+                "of next(iterator) inside step.",
+            )
 
     @property
     def element_spec(self) -> Any:

@@ -141,7 +141,7 @@ class Trainer:
             dataset: What `fit` takes, other than arrays.
             own: Whether it holds this worker's examples only.
         """
-        return DistributedDataset(dataset, own, self._source, self._agreement)
+        return DistributedDataset(dataset, own, self._source, self._agreement, self._backend.is_traced)
 
     def describe(self, data: Any, **arguments: Any) -> str:
         """Returns how the workers share some data, as a table; collective.

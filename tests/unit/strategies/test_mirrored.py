@@ -181,3 +181,27 @@ def test_a_scope_that_fails_leaves_keras_as_it_was():
         raise KeyError("own")
     assert keras.Model.compile is compile_
     assert adopted(toy()) is None
+
+
+def test_a_batch_does_not_become_a_constant_of_a_compiled_step():
+    tf = pytest.importorskip("tensorflow")
+    data = unisono.MultiWorkerMirroredStrategy().experimental_distribute_dataset(tf.data.Dataset.range(6).batch(2))
+
+    @tf.function
+    def loop() -> Any:
+        total = tf.constant(0, tf.int64)
+        for batch in data:
+            total += tf.reduce_sum(batch)
+        return total
+
+    @tf.function
+    def step(batches: Iterator[Any]) -> Any:
+        return tf.reduce_sum(next(batches))
+
+    batches = iter(data)
+    assert int(tf.reduce_sum(next(batches))) == 1
+    for call in (loop, lambda: step(batches), lambda: step(iter(data))):
+        # AutoGraph wraps what it meets.
+        with pytest.raises(Exception, match=r"inside tf.function(.|\n)*pass each batch to the function"):
+            call()
+    assert [int(tf.reduce_sum(batch)) for batch in data] == [1, 5, 9]
