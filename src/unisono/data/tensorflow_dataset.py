@@ -180,6 +180,7 @@ class StreamSource(Source):
         self._whole = sharing.whole
         self._in_step = sharing.in_step
         self._find = sharing.find
+        self._check_end = sharing.check_end
         # Files are there, whoever reads them; Python code that yields examples may wait for what the loop does.
         self.ahead = _AHEAD if sharing.find is not None else 0
         self._report = sharing.report
@@ -199,6 +200,7 @@ class StreamSource(Source):
         dataset = pipeline.next_epoch() if isinstance(pipeline, Pipeline) else for_these_cores(pipeline)
         for element in _taken(watched(dataset, self._rank, self._find), pipeline):
             yield from self._parts(self._examples.weighed(element))
+        self._check_end()
 
     def _parts(self, element: Any) -> Iterator[Part]:
         data, bare = batches.as_data(element)

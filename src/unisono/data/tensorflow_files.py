@@ -14,7 +14,7 @@ from unisono.data.file_difference import SORT, difference
 from unisono.data.tensorflow_arguments import components_read
 from unisono.data.tensorflow_graph import PipelineGraph
 from unisono.data.tensorflow_stages import Stage
-from unisono.errors import ConfigurationError, DivergenceError
+from unisono.errors import ConfigurationError, DataError, DivergenceError
 
 _MANY = 1_000_000
 """Length from which a list of files counts as not known."""
@@ -127,6 +127,27 @@ def check_sizes(names: Sequence[str], sizes: Sequence[int | None]) -> None:
             raise DivergenceError(
                 f"{name} {what}, but {there:,} bytes on the chief's host.",
                 remedy="give all workers the same files.",
+            )
+
+
+def check_whole(names: Sequence[str], sizes: Sequence[int], rank: int) -> None:
+    """Compares files that have been read with what was there to be read.
+
+    Args:
+        names: The files.
+        sizes: Bytes of each when the workers shared them.
+        rank: This worker.
+
+    Raises:
+        DataError: If a file has become shorter: then records are missing that nobody has noticed.
+    """
+    for name, here, there in zip(names, sizes_of(names), sizes, strict=True):
+        if here is not None and here < there:
+            raise DataError(
+                f"Worker {rank} cannot read its data: {name} has {here:,} bytes now; it had {there:,} when the workers "
+                "shared it.",
+                remedy="leave the files alone while they are read.",
+                rank=rank,
             )
 
 

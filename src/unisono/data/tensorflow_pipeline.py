@@ -64,6 +64,7 @@ class Sharing:
         stream: See `Pipeline`.
         in_step: Whether there are as many steps as global batches.
         find: Says which file and record cannot be read; None for pipelines that read no files.
+        check_end: Called when this worker has read its part of an epoch; raises if some of it was not there.
     """
 
     report: Report
@@ -74,6 +75,7 @@ class Sharing:
     stream: int = 0
     in_step: bool = False
     find: Find | None = None
+    check_end: Callable[[], None] = lambda: None
 
 
 class Pipeline:

@@ -23,6 +23,7 @@ from unisono.data.tensorflow_files import (
     Among,
     Files,
     check_sizes,
+    check_whole,
     compare,
     files_of,
     names_at,
@@ -207,6 +208,12 @@ def _by_record(graph: PipelineGraph, found: Layout, files: list[Files | None], j
             )
         return replaced, spec
 
+    def check_end() -> None:
+        for listed, ranged in zip(files, cut, strict=True):
+            if listed is not None and ranged is not None:
+                own = sorted({piece.file for piece in pieces.ranges(ranged, job.rank, job.size)})
+                check_whole([listed.names[i] for i in own], [ranged[i] for i in own], job.rank)
+
     every = None not in cut
     for listed, ranged in zip(files, cut, strict=True):
         if listed is not None and ranged is not None:
@@ -224,6 +231,7 @@ def _by_record(graph: PipelineGraph, found: Layout, files: list[Files | None], j
         rewrite=rewrite,
         stream=job.rank + 1 if every else 0,
         find=_finder(graph, found, files),
+        check_end=check_end,
     )
 
 

@@ -327,6 +327,28 @@ def test_bad_input_is_named_with_worker_file_and_record(tmp_path: Path, wrong: s
         ), each
 
 
+@pytest.mark.parametrize("kind", ["text", "records"])
+def test_a_file_that_becomes_shorter_between_epochs(tmp_path: Path, kind: str) -> None:
+    names = (write_lines if kind == "text" else write_records)(tmp_path, [12])
+    raw = Path(names[0]).read_bytes()
+
+    def work(rank: int, size: int, agreement: Worker) -> str | None:
+        reader = tf.data.TextLineDataset if kind == "text" else tf.data.TFRecordDataset
+        dataset = with_policy(reader(names).batch(4), Policy.DATA)
+        source = make_source(dataset, rank=rank, size=size, agreement=agreement)
+        assert sum(part.local for part in source.epoch()) >= 5
+        if rank == 0:
+            return None
+        # Cut where a record ends, so that no reader notices.
+        Path(names[0]).write_bytes(raw[: len(raw) * 9 // 12])
+        with pytest.raises(DataError) as caught:
+            list(source.epoch())
+        return str(caught.value)
+
+    _, told = in_turn(2, work, strict=False)
+    assert told is not None and told.startswith("Worker 1 cannot read its data") and f"it had {len(raw):,}" in told
+
+
 def test_caches_in_files_do_not_meet(tmp_path: Path) -> None:
     names = write_lines(tmp_path, [9, 9])
     cache = str(tmp_path / "cache")
