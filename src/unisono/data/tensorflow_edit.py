@@ -11,17 +11,12 @@ from typing import Any
 import numpy as np
 
 from unisono.data.tensorflow_graph import add_constant, constant, output_types, value_of
-from unisono.data.tensorflow_seeds import varies
-from unisono.data.tensorflow_stages import NEUTRAL, SHUFFLES, inputs, is_batch, source_of
+from unisono.data.tensorflow_stages import NEUTRAL, SHUFFLES, followers, inputs, is_batch, source_of
 
-_MOVERS = SHUFFLES | {"RepeatDataset", "SkipDataset", "TakeDataset"}
+MOVERS = SHUFFLES | {"RepeatDataset", "SkipDataset", "TakeDataset"}
 """Ops that choose and order examples without looking at them."""
-_FUNCTIONS = {"MapDataset", "ParallelMapDataset", "ParallelMapDatasetV2"}
+FUNCTIONS = {"MapDataset", "ParallelMapDataset", "ParallelMapDatasetV2"}
 """Ops that turn each example into one other."""
-_BLIND = (
-    _MOVERS | _FUNCTIONS | NEUTRAL | {"ConcatenateDataset", "DirectedInterleaveDataset", "ShardDataset", "ZipDataset"}
-)
-"""Ops that neither leave out nor add nor order examples by what is in them."""
 _SIZED = {"BatchDataset", "BatchDatasetV2", "PaddedBatchDataset", "PaddedBatchDatasetV2", "ParallelBatchDataset"}
 _DROPS = {"BatchDatasetV2": 2, "PaddedBatchDatasetV2": -1, "ParallelBatchDataset": 3}
 """Position of `drop_remainder` among the inputs."""
@@ -62,10 +57,10 @@ def batching(graph: Any, result: str) -> Batching | None:
     name, functions, moved = result, False, False
     while not is_batch(nodes[name]):
         node = nodes[name]
-        functions |= node.op in _FUNCTIONS
-        moved |= node.op in _MOVERS or node.op.startswith("CacheDataset")
+        functions |= node.op in FUNCTIONS
+        moved |= node.op in MOVERS or node.op.startswith("CacheDataset")
         before = inputs(node, nodes)
-        if node.op not in _FUNCTIONS | _MOVERS | NEUTRAL and not node.op.startswith("CacheDataset"):
+        if node.op not in FUNCTIONS | MOVERS | NEUTRAL and not node.op.startswith("CacheDataset"):
             return None
         if len(before) != 1:
             return None
@@ -107,20 +102,10 @@ def shrink(graph: Any, batches: Batching, rows: int) -> None:
     nodes = {node.name: node for node in graph.node}
     nodes[batches.node].input[1] = add_constant(graph, rows)
     if batches.drop:
-        for name in _followers(batches.node, nodes):
+        for name in followers(batches.node, nodes):
             for shape in nodes[name].attr["output_shapes"].list.shape:
                 if shape.dim and shape.dim[0].size == batches.size:
                     shape.dim[0].size = rows
-
-
-def _followers(name: str, nodes: dict[str, Any]) -> list[str]:
-    """Returns a node and all that take its elements, directly or through others."""
-    found, waiting = [], [name]
-    while waiting:
-        current = waiting.pop()
-        found.append(current)
-        waiting += [n.name for n in nodes.values() if current in inputs(n, nodes)]
-    return found
 
 
 @dataclass(frozen=True)
@@ -144,12 +129,12 @@ def segment(graph: Any, batches: Batching) -> Segment | None:
     movers: list[str] = []
     functions: list[str] = []
     (name,) = inputs(nodes[batches.node], nodes)
-    while nodes[name].op in _MOVERS | _FUNCTIONS | NEUTRAL:
+    while nodes[name].op in MOVERS | FUNCTIONS | NEUTRAL:
         before = inputs(nodes[name], nodes)
         if len(before) != 1:
             return None
         if nodes[name].op not in NEUTRAL:
-            (movers if nodes[name].op in _MOVERS else functions).append(name)
+            (movers if nodes[name].op in MOVERS else functions).append(name)
         name = before[0]
     if not functions:
         return None
@@ -220,23 +205,6 @@ def forget_counts(graph: Any) -> None:
     for node in [n for n in graph.node if n.op == "AssertCardinalityDataset"]:
         node.op = "TakeDataset"
         node.input[1] = add_constant(graph, _ALL)
-
-
-def draw_in_turn(graph: Any) -> None:
-    """Has parallel maps draw random values in the order of the examples where these values may choose examples."""
-    nodes = {node.name: node for node in graph.node}
-    functions = {f.signature.name: f for f in graph.library.function}
-    for node in list(nodes.values()):
-        if node.op != "ParallelMapDatasetV2" or not varies(node, functions):
-            continue
-        if any(_looks(nodes[name]) for name in _followers(node.name, nodes)):
-            calls = 1 + len(node.attr["Targuments"].list.type)
-            node.input[calls] = add_constant(graph, 1)
-
-
-def _looks(node: Any) -> bool:
-    """Returns whether examples may come, go or change places behind a node for what is in them."""
-    return not (node.op in _BLIND or is_batch(node) or node.op.startswith("CacheDataset"))
 
 
 def own_caches(graph: Any, suffix: str) -> list[str]:

@@ -7,8 +7,8 @@ is none), permissions to yield out of order are taken back, and it is loaded aga
 - Random ops in functions (`map`, `filter`, ...) draw afresh in each epoch. For these the pipeline is loaded again at
   each epoch; caches in memory are kept.
 - Random ops in a parallel map, and layers or generators with a state of their own, may draw differently on each
-  worker. That changes values, not which examples a batch holds: a parallel map of random values before what chooses
-  examples by them (`filter`, ...) works on one example at a time where all workers must choose the same.
+  worker. That changes values, not which examples a batch holds: where all workers must draw the same, as what follows
+  chooses examples by it (`filter`, ...), functions work in turn (`tensorflow_turns`).
 - A pipeline that cannot be serialized (arrays of more than 2 GB in it) runs as it is, and so does Python code in
   it (`from_generator`, `py_function`): it must be the same everywhere by itself.
 """
@@ -24,7 +24,7 @@ from typing import Any
 import tensorflow as tf
 
 from unisono import log
-from unisono.data import tensorflow_edit, tensorflow_seeds
+from unisono.data import tensorflow_edit, tensorflow_seeds, tensorflow_turns
 from unisono.data.base import Agreement
 from unisono.data.report import Report
 from unisono.data.tensorflow_faults import Find
@@ -166,8 +166,10 @@ class Pipeline:
         graph = self._graph.copy()
         tensorflow_seeds.write_seeds(graph, self._draws or [], seed, self._epoch, self._stream)
         tensorflow_seeds.make_ordered(graph)
-        if not self._stream:
-            tensorflow_edit.draw_in_turn(graph)
+        options = self._dataset.options().merge(self._ordered)
+        if not self._stream and tensorflow_turns.draw_in_turn(graph):
+            # They would have `batch()` and its kin read ahead of their turn (measured with TensorFlow 2.21).
+            options.experimental_optimization.apply_default_optimizations = False
         for cache in tensorflow_edit.own_caches(graph, self._worker):
             log.once(f"cache {cache}", f"tf.data cache or snapshot: this worker's is {cache}{self._worker}")
         replaced: Mapping[str, Any] = {}
@@ -176,4 +178,4 @@ class Pipeline:
             tensorflow_edit.forget_counts(graph)
             replaced, spec = self._rewrite(self._graph, graph)
         loaded = self._graph.load(graph, replaced, spec)
-        return loaded.with_options(self._dataset.options().merge(self._ordered))
+        return loaded.with_options(options)

@@ -96,6 +96,11 @@ def write_seeds(graph: Any, agreed: Sequence[Draw], seed: int, epoch: int, strea
             node.input[generator] = _add(nodes, "DummySeedGenerator").name
 
 
+def draws_itself(node: Any) -> bool:
+    """Returns whether a node of a function draws random values."""
+    return _is_random(node) or node.op in _STATE_OPS
+
+
 def varies(node: Any, functions: dict[str, Any]) -> bool:
     """Returns whether the functions of a data set node draw random values, so that calls of them are no equals.
 
@@ -103,7 +108,7 @@ def varies(node: Any, functions: dict[str, Any]) -> bool:
         node: The node.
         functions: Functions of its graph, by name.
     """
-    return any(_is_random(n) or n.op in _STATE_OPS for f in called(node, functions) for n in f.node_def)
+    return any(draws_itself(n) for f in called(node, functions) for n in f.node_def)
 
 
 def varies_before(graph: Any, name: str, *, python: bool = False) -> bool:

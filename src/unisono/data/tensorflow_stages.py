@@ -142,6 +142,16 @@ def leading_to(name: str, nodes: dict[str, Any]) -> list[str]:
     return found
 
 
+def followers(name: str, nodes: dict[str, Any]) -> list[str]:
+    """Returns the names of a data set node, first, and of all that take its elements, directly or through others."""
+    found, waiting = [], [name]
+    while waiting:
+        current = waiting.pop()
+        found.append(current)
+        waiting += [n.name for n in nodes.values() if current in inputs(n, nodes)]
+    return found
+
+
 def source_of(text: str) -> str:
     """Returns the name of the node behind an input such as "name:0"."""
     return text.lstrip("^").split(":")[0]
