@@ -102,7 +102,8 @@ class Source(abc.ABC):
     def epoch(self) -> Iterator[Part]:
         """One full pass, as a lazy generator.
 
-        Nothing happens before the first `next()`: no collective, no access to data. All workers must consume equal
+        Nothing happens before the first `next()`: no collective, no access to data. But the call itself may count, as
+        `iter()` of a `tf.data.Dataset` does, whose shuffles move on to their next order. All workers must consume equal
         numbers of parts (unless they are `apart`), as agreements (a seed per pass) are made on the way: those of
         sources that are apart are made before the first part only. Closing the generator ends what runs
         behind it (threads, processes).

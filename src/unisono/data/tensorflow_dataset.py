@@ -9,7 +9,7 @@ may differ rightly (random functions, variables, Python functions) they leave fl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -21,7 +21,7 @@ from unisono.data.base import Agreement, Part, Source
 from unisono.data.report import Report
 from unisono.data.tensorflow_bursts import in_bursts, share_a_core
 from unisono.data.tensorflow_faults import watched
-from unisono.data.tensorflow_pipeline import Pipeline, Sharing, for_these_cores
+from unisono.data.tensorflow_pipeline import Pipeline, Sharing, begun
 from unisono.data.whole import WholeSource
 from unisono.errors import ConfigurationError
 
@@ -88,7 +88,7 @@ class _Examples:
         if all(type(s) is tf.TensorSpec and s.shape.rank and s.shape[1:].is_fully_defined() for s in specs):
             element = tf.nest.map_structure(_blank, self._dataset.element_spec)
         else:
-            element = next(iter(self._dataset.take(1)), None)
+            element = next(iter(tensorflow_graph.untouched(self._dataset).take(1)), None)
             if element is None:
                 raise ConfigurationError(f"{_WHERE} yields no batch at all.")
         return self.weighed(element)
@@ -129,9 +129,10 @@ class SlicedSource(WholeSource):
 
     def epoch(self) -> Iterator[Part]:
         """One full pass; see `Source.epoch`."""
-        pipeline = self._pipeline
-        dataset = for_these_cores(self._dataset) if pipeline is None else pipeline.next_epoch()
-        for element in _taken(watched(dataset, self._rank, self._find), pipeline):
+        return self._parts(begun(self._pipeline or self._dataset))
+
+    def _parts(self, iterate: Callable[[], Iterator[Any]]) -> Iterator[Part]:
+        for element in _taken(watched(iterate(), self._rank, self._find), self._pipeline):
             yield self._part(self._examples.weighed(element))
 
     def _mark(self, data: tuple[Any, ...]) -> int:
@@ -196,13 +197,14 @@ class StreamSource(Source):
 
     def epoch(self) -> Iterator[Part]:
         """This worker's examples; see `Source.epoch`."""
-        pipeline = self._pipeline
-        dataset = pipeline.next_epoch() if isinstance(pipeline, Pipeline) else for_these_cores(pipeline)
-        for element in _taken(watched(dataset, self._rank, self._find), pipeline):
-            yield from self._parts(self._examples.weighed(element))
+        return self._parts(begun(self._pipeline))
+
+    def _parts(self, iterate: Callable[[], Iterator[Any]]) -> Iterator[Part]:
+        for element in _taken(watched(iterate(), self._rank, self._find), self._pipeline):
+            yield from self._parts_of(self._examples.weighed(element))
         self._check_end()
 
-    def _parts(self, element: Any) -> Iterator[Part]:
+    def _parts_of(self, element: Any) -> Iterator[Part]:
         data, bare = batches.as_data(element)
         ready = not self._whole and batches.is_ready(data)
         if not ready:

@@ -12,7 +12,6 @@ import tensorflow as tf
 from unisono.data import tensorflow_edit
 from unisono.data.tensorflow_files import Among, names_at
 from unisono.data.tensorflow_graph import PipelineGraph
-from unisono.data.tensorflow_iterate import elements
 from unisono.data.tensorflow_stages import Layout, Stage
 from unisono.errors import DataError
 
@@ -26,18 +25,17 @@ Find = Callable[[], str | None]
 """Returns where this worker's pipeline breaks off, e.g. "part-3.tfrecord, record 17"; None if that is not found."""
 
 
-def watched(dataset: Any, rank: int, find: Find | None) -> Iterator[Any]:
-    """Iterates a data set that reads files, and explains what goes wrong.
+def watched(iterator: Iterator[Any], rank: int, find: Find | None) -> Iterator[Any]:
+    """Iterates a data set that may read files, and explains what goes wrong.
 
     Args:
-        dataset: To be iterated once.
+        iterator: Of the data set.
         rank: This worker.
         find: Looks for the place; None for pipelines that read no files, whose errors are passed on as they are.
 
     Raises:
         DataError: If a file or a record cannot be read.
     """
-    iterator = elements(dataset)
     while True:
         try:
             element = next(iterator)

@@ -162,6 +162,25 @@ def serialize(dataset: Any) -> PipelineGraph | None:
     return PipelineGraph(graph, dataset.element_spec)
 
 
+def resource(node: Any) -> Any:
+    """Returns the resource that a constant node holds."""
+    graph = tf.compat.v1.GraphDef(node=[node])
+    with tf.device("CPU:0"):
+        return tf.compat.v1.wrap_function(
+            lambda: tf.graph_util.import_graph_def(graph, {}, [f"{node.name}:0"], name="")[0], []
+        )()
+
+
+def untouched(dataset: Any) -> Any:
+    """Returns a data set that yields the same as one does at first, and whose iteration leaves that one as it is."""
+    pipeline = serialize(dataset)
+    if pipeline is None or not tensorflow_seeds.generators(pipeline.graph):
+        return dataset
+    graph = pipeline.copy()
+    tensorflow_seeds.begin_anew(graph)
+    return pipeline.load(graph).with_options(dataset.options())
+
+
 def add_constant(graph: Any, value: int | bytes, nodes: Any = None) -> str:
     """Adds a constant to a graph.
 

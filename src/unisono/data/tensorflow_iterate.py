@@ -15,7 +15,7 @@ _Build = Callable[[Iterator[Any]], Any]
 
 
 def elements(dataset: Any) -> Iterator[Any]:
-    """Yields the elements of a data set, once.
+    """Begins to iterate a data set, which is when its shuffles take their order, and yields its elements.
 
     Args:
         dataset: Of any structure; where it holds more than tuples and dicts of dense tensors, its own iterator is used.
@@ -25,13 +25,16 @@ def elements(dataset: Any) -> Iterator[Any]:
     """
     build = _builder(dataset.element_spec)
     if build is None:
-        yield from dataset
-        return
+        return iter(dataset)
     specs = tf.nest.flatten(dataset.element_spec)
     form = {"output_types": [s.dtype for s in specs], "output_shapes": [s.shape for s in specs]}
     with tf.device("CPU:0"):
         iterator = tf.raw_ops.AnonymousIteratorV3(**form)
         tf.raw_ops.MakeIterator(dataset=tf.data.experimental.to_variant(dataset), iterator=iterator)
+    return _rest(iterator, form, build)
+
+
+def _rest(iterator: Any, form: dict[str, Any], build: _Build) -> Iterator[Any]:
     while True:
         try:
             tensors = tf.raw_ops.IteratorGetNext(iterator=iterator, **form)

@@ -3,7 +3,8 @@
 The pipeline is serialized, every seed in it is replaced by one all agree on (the chief's, or a fresh one where there
 is none), permissions to yield out of order are taken back, and it is loaded again:
 
-- A shuffle brings another order in each epoch, unless `reshuffle_each_iteration=False`.
+- A shuffle brings another order in each epoch, unless `reshuffle_each_iteration=False`; with a seed, the one that it
+  would bring in one process (`tensorflow_orders`).
 - Random ops in functions (`map`, `filter`, ...) draw afresh in each epoch. For these the pipeline is loaded again at
   each epoch; caches in memory are kept.
 - Random ops in a parallel map, and layers or generators with a state of their own, may draw differently on each
@@ -15,20 +16,23 @@ is none), permissions to yield out of order are taken back, and it is loaded aga
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
 from unisono import log
-from unisono.data import tensorflow_edit, tensorflow_seeds, tensorflow_turns
+from unisono.data import tensorflow_edit, tensorflow_scopes, tensorflow_seeds, tensorflow_turns
 from unisono.data.base import Agreement
 from unisono.data.report import Report
 from unisono.data.tensorflow_faults import Find
 from unisono.data.tensorflow_graph import PipelineGraph
+from unisono.data.tensorflow_iterate import elements
+from unisono.data.tensorflow_orders import Orders, Turns
 from unisono.errors import DivergenceError
 
 _STATE_OPS = {"ReadVariableOp", "AssignAddVariableOp", "RngReadAndSkip"}
@@ -45,6 +49,18 @@ def for_these_cores(dataset: Any) -> Any:
     options = tf.data.Options()
     options.autotune.enabled = False
     return dataset.with_options(options)
+
+
+def begun(data: Any) -> Callable[[], Iterator[Any]]:
+    """Begins an iteration, as `iter` does in one process; all else happens when what it returns is called.
+
+    Args:
+        data: A `Pipeline`, which is collective only then, or a data set to be iterated as it is.
+    """
+    if isinstance(data, Pipeline):
+        return functools.partial(data.iterate, data.begin())
+    iterator = elements(for_these_cores(data))
+    return lambda: iterator
 
 
 Rewrite = Callable[[PipelineGraph, Any], tuple[Mapping[str, Any], Any]]
@@ -110,31 +126,51 @@ class Pipeline:
         self._stream = stream
         self._worker = worker
         self._draws: list[tensorflow_seeds.Draw] | None = []
+        self._orders: Orders | None = None
         self._epoch = -1
+        self._seed = 0
         self._loaded: Any = None
         self.values_may_differ = False
-        """Whether workers may rightly see other values in the same examples; known from the first epoch on."""
+        """Whether workers may rightly see other values in the same examples."""
         self.generated = False
-        """Whether a Python generator yields the examples; likewise."""
+        """Whether a Python generator yields the examples."""
         self.is_closed = False
-        """Whether it neither calls Python nor looks at variables, so that it yields the same at any time; likewise."""
+        """Whether it neither calls Python nor looks at variables, so that it yields the same at any time."""
+        self._agree()
 
-    def next_epoch(self) -> Any:
-        """Returns the data set to iterate in the next epoch; collective."""
+    def begin(self) -> Turns:
+        """Returns the orders of an epoch that begins now."""
+        return {} if self._orders is None else self._orders.take()
+
+    def iterate(self, turns: Turns) -> Iterator[Any]:
+        """Yields the elements of the next epoch; collective.
+
+        Args:
+            turns: What `begin` has returned.
+        """
+        yield from elements(self._next(turns))
+        if self._orders is not None:
+            self._orders.end()
+
+    def _next(self, turns: Turns) -> Any:
         self._epoch += 1
-        if self._epoch == 0:
-            self._agree()
-        once = not any(d.starts_anew for d in self._draws or [])
-        if self._loaded is None or not once:
-            self._loaded = self._load(self._agreement.seed())
-        if once:
-            self._graph = None
+        anew = self._loaded is None or any(d.starts_anew for d in self._draws or [])
+        if anew:
+            self._seed = self._agreement.seed()
+        there = self._orders is None or self._orders.reach(turns)
+        if anew or not there:
+            self._loaded = self._load(self._seed)
         return for_these_cores(self._loaded)
 
     def _agree(self) -> None:
-        """Takes over the chief's seeds."""
-        mine = None if self._graph is None else tensorflow_seeds.draws(self._graph.graph)
-        chief: list[tensorflow_seeds.Draw] | None = self._agreement.from_chief(mine)
+        """Takes over the chief's seeds and orders; collective."""
+        mine, turns = None, None
+        if self._graph is not None:
+            mine = tensorflow_seeds.draws(self._graph.graph)
+            self._orders = Orders(self._graph, mine)
+            turns = self._orders.look()
+        chief: list[tensorflow_seeds.Draw] | None
+        chief, turns = self._agreement.from_chief((mine, turns))
         here, there = ([d.op for d in draws or []] for draws in (mine, chief))
         if mine is not None and chief is not None and here != there:
             raise DivergenceError(
@@ -144,7 +180,7 @@ class Pipeline:
             )
         self._draws = chief
         if self._graph is not None:
-            outer, inner = tensorflow_seeds.ops(self._graph.graph)
+            outer, inner = tensorflow_scopes.ops(self._graph.graph)
             self.generated = "GeneratorDataset" in outer | inner
             python = bool(inner & tensorflow_seeds.PYTHON_OPS) and not self.generated
             random = any("Dataset" not in d.op for d in mine or [])
@@ -152,7 +188,9 @@ class Pipeline:
             self.values_may_differ = python or random or state
             self.is_closed = not (python or self.generated or state)
         if chief is None:
-            self._graph = None
+            self._graph = self._orders = None
+        elif self._orders is not None:
+            self._orders.agree(chief, turns or {})
 
     def _load(self, seed: int) -> Any:
         if self._graph is None:
@@ -164,8 +202,9 @@ class Pipeline:
             )
             return self._dataset.with_options(self._ordered)
         graph = self._graph.copy()
-        tensorflow_seeds.write_seeds(graph, self._draws or [], seed, self._epoch, self._stream)
-        tensorflow_seeds.make_ordered(graph)
+        own = {} if self._orders is None else self._orders.nodes()
+        tensorflow_seeds.write_seeds(graph, self._draws or [], seed, self._epoch, self._stream, own)
+        tensorflow_scopes.make_ordered(graph)
         options = self._dataset.options().merge(self._ordered)
         if not self._stream and tensorflow_turns.draw_in_turn(graph):
             # They would have `batch()` and its kin read ahead of their turn (measured with TensorFlow 2.21).

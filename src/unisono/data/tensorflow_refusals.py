@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from unisono.data import tensorflow_seeds
+from unisono.data import tensorflow_scopes
 from unisono.data.tensorflow_graph import PipelineGraph
 from unisono.data.tensorflow_stages import INTERLEAVED, NO_FILES, Layout, inputs
 from unisono.errors import ConfigurationError
@@ -20,7 +20,7 @@ def check_by_file(graph: PipelineGraph, found: Layout) -> None:
     Raises:
         ConfigurationError: If the policy FILE cannot be had for such a pipeline.
     """
-    if not found.stages and "LoadDataset" in set.union(*tensorflow_seeds.ops(graph.graph)):
+    if not found.stages and "LoadDataset" in set.union(*tensorflow_scopes.ops(graph.graph)):
         raise ConfigurationError(
             "auto_shard_policy=FILE, but the pipeline reads what tf.data.Dataset.save() has written, which is one data "
             "set, however many files it lies in.",

@@ -8,13 +8,14 @@ attributes. Both mean "draw afresh" by the pair (0, 0).
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from unisono.data.tensorflow_stages import called, leading_to
+from unisono.data.tensorflow_scopes import scopes
+from unisono.data.tensorflow_stages import called, inputs, leading_to, source_of
 
 PYTHON_OPS = {"EagerPyFunc", "PyFunc", "PyFuncStateless"}
 """Ops that call Python."""
@@ -53,6 +54,11 @@ class Draw:
         """Whether an unseeded draw would repeat itself in every epoch once it is given a seed."""
         return self.seeds == (0, 0) and (self.nested or self.op in ("RandomDataset", "RandomDatasetV2"))
 
+    @property
+    def moves_on(self) -> bool:
+        """Whether each iteration brings the next one of the orders that its seed stands for."""
+        return self.seeds not in (None, (0, 0)) and self.reshuffles and not self.nested
+
 
 def draws(graph: Any) -> list[Draw]:
     """Returns the places where a pipeline draws random numbers, in an order that depends on its structure only.
@@ -63,7 +69,61 @@ def draws(graph: Any) -> list[Draw]:
     return [_draw(node, nodes, nested) for node, nodes, nested in _random_nodes(graph)]
 
 
-def write_seeds(graph: Any, agreed: Sequence[Draw], seed: int, epoch: int, stream: int = 0) -> None:
+def generators(graph: Any) -> dict[int, Any]:
+    """Returns the nodes that hold the resources by which shuffles with a seed find their next order.
+
+    Args:
+        graph: A `GraphDef`, as `DatasetToGraphV2` gives it.
+
+    Returns:
+        Nodes by the place of the shuffle among `draws`.
+    """
+    named = {node.name: node for node in graph.node}
+    found = {}
+    for at, (node, nodes, nested) in enumerate(_random_nodes(graph)):
+        generator = _generator(node, nested)
+        if generator is not None and _draw(node, nodes, nested).moves_on:
+            holder = named.get(node.input[generator].split(":")[0])
+            if holder is not None and holder.op == "Const":
+                found[at] = holder
+    return found
+
+
+def passes(graph: Any, at: int) -> int | None:
+    """Returns how many orders of a shuffle one iteration of the pipeline takes; None if that is not known.
+
+    Args:
+        graph: A `GraphDef`, as `DatasetToGraphV2` gives it.
+        at: Place of the shuffle among `draws`.
+    """
+    nodes = {node.name: node for node in graph.node}
+    node = [node for node, _, _ in _random_nodes(graph)][at]
+    count = 1
+    while True:
+        if node.op == "RepeatDataset" or "AndRepeat" in node.op:
+            times = _value(node.input[1 if node.op == "RepeatDataset" else 4], graph.node)
+            if times is None or times < 0:
+                return None
+            count *= times
+        behind = [n for n in nodes.values() if node.name in inputs(n, nodes)]
+        if not behind:
+            return count
+        if len(behind) > 1 or inputs(behind[0], nodes) != [node.name] or source_of(behind[0].input[0]) != node.name:
+            return None
+        (node,) = behind
+
+
+def begin_anew(graph: Any) -> None:
+    """Has shuffles begin with their first order, and leave the data set as it is of which this is the graph."""
+    for node, nodes, nested in list(_random_nodes(graph)):
+        generator = _generator(node, nested)
+        if generator is not None:
+            node.input[generator] = _add(nodes, "DummySeedGenerator").name
+
+
+def write_seeds(
+    graph: Any, agreed: Sequence[Draw], seed: int, epoch: int, stream: int = 0, own: Mapping[int, Any] | None = None
+) -> None:
     """Gives every draw of a pipeline the seeds all workers agree on.
 
     Args:
@@ -73,13 +133,15 @@ def write_seeds(graph: Any, agreed: Sequence[Draw], seed: int, epoch: int, strea
         epoch: 0 keeps the seeds a user has set; other values derive new ones from them, for draws that
             should differ between epochs.
         stream: Where it is not 0, values drawn in functions depend on it; orders do not.
+        own: Nodes that hold resources for `generators`: shuffles that have one keep their seeds.
     """
+    given = own or {}
     for at, ((node, nodes, nested), draw) in enumerate(zip(list(_random_nodes(graph)), agreed, strict=True)):
         if draw.seeds is None:
             continue
         if draw.seeds == (0, 0):
             pair = _derived(seed, at, epoch if draw.reshuffles else 0)
-        elif epoch and draw.reshuffles and not nested:
+        elif epoch and draw.reshuffles and not nested and at not in given:
             pair = _derived(*draw.seeds, epoch)
         else:
             pair = draw.seeds
@@ -88,12 +150,18 @@ def write_seeds(graph: Any, agreed: Sequence[Draw], seed: int, epoch: int, strea
                 pair = _derived(*pair, stream)
             node.attr["seed"].i, node.attr["seed2"].i = pair
             continue
-        first, second, generator = _SEED_INPUTS[node.op]
+        first, second, _ = _SEED_INPUTS[node.op]
         node.input[first] = _constant(nodes, pair[0], nested)
         node.input[second] = _constant(nodes, pair[1], nested)
-        if generator is not None and not nested:
+        generator = _generator(node, nested)
+        if generator is not None:
             # The resource of the original pipeline has drawn its seeds already, other ones on each worker.
-            node.input[generator] = _add(nodes, "DummySeedGenerator").name
+            holder = _add(nodes, "DummySeedGenerator")
+            if at in given:
+                name = holder.name
+                holder.CopyFrom(given[at])
+                holder.name = name
+            node.input[generator] = holder.name
 
 
 def draws_itself(node: Any) -> bool:
@@ -129,29 +197,10 @@ def varies_before(graph: Any, name: str, *, python: bool = False) -> bool:
     )
 
 
-def make_ordered(graph: Any) -> None:
-    """Takes back every permission to yield elements out of order."""
-    for _, nodes in _scopes(graph):
-        for node in nodes:
-            if "deterministic" in node.attr and node.attr["deterministic"].s == b"false":
-                node.attr["deterministic"].s = b"true"
-            if "sloppy" in node.attr and node.attr["sloppy"].b:
-                node.attr["sloppy"].b = False
-
-
-def ops(graph: Any) -> tuple[set[str], set[str]]:
-    """Returns the ops of the pipeline itself and those of all functions it calls."""
-    outer: set[str] = set()
-    inner: set[str] = set()
-    for nested, nodes in _scopes(graph):
-        (inner if nested else outer).update(n.op for n in nodes)
-    return outer, inner
-
-
 def content(graph: Any) -> int:
     """Returns a checksum of what a pipeline does: its ops and constants, but not names and seeds."""
     crc = 0
-    for _, nodes in _scopes(graph):
+    for _, nodes in scopes(graph):
         seeds = {
             node.input[at].split(":")[0]
             for node in nodes
@@ -166,31 +215,8 @@ def content(graph: Any) -> int:
     return crc
 
 
-def _scopes(graph: Any) -> Iterator[tuple[bool, Any]]:
-    """Yields the nodes of the graph, then those of its functions in the order of first use: names carry counters."""
-    functions = {f.signature.name: f for f in graph.library.function}
-    seen: set[str] = set()
-
-    def used(nodes: Any) -> Iterator[tuple[bool, Any]]:
-        for node in nodes:
-            for key in sorted(node.attr):
-                value = node.attr[key]
-                for name in [value.func.name, *(f.name for f in value.list.func)]:
-                    if name in functions and name not in seen:
-                        seen.add(name)
-                        yield True, functions[name].node_def
-                        yield from used(functions[name].node_def)
-            if node.op in functions and node.op not in seen:
-                seen.add(node.op)
-                yield True, functions[node.op].node_def
-                yield from used(functions[node.op].node_def)
-
-    yield False, graph.node
-    yield from used(graph.node)
-
-
 def _random_nodes(graph: Any) -> Iterator[tuple[Any, Any, bool]]:
-    for nested, nodes in _scopes(graph):
+    for nested, nodes in scopes(graph):
         for node in list(nodes):
             if node.op in _SEED_INPUTS or _is_random(node):
                 yield node, nodes, nested
@@ -198,6 +224,11 @@ def _random_nodes(graph: Any) -> Iterator[tuple[Any, Any, bool]]:
 
 def _is_random(node: Any) -> bool:
     return node.op not in _SEED_INPUTS and "seed" in node.attr and "seed2" in node.attr
+
+
+def _generator(node: Any, nested: bool) -> int | None:
+    """Returns which input of a node is the resource that draws a new seed per iteration."""
+    return None if nested or node.op not in _SEED_INPUTS else _SEED_INPUTS[node.op][2]
 
 
 def _draw(node: Any, nodes: Any, nested: bool) -> Draw:

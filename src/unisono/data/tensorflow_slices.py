@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from unisono.data import shard, tensorflow_edit, tensorflow_seeds
+from unisono.data import shard, tensorflow_edit, tensorflow_scopes, tensorflow_seeds
 from unisono.data.policy import Decision
 from unisono.data.report import Report, unknown_shares
 from unisono.data.tensorflow_edit import Batching, Segment, shrinks
@@ -69,7 +69,7 @@ class EarlySlices:
             return None
         part = tensorflow_edit.segment(graph.graph, batches)
         # What Python yields may differ between workers: then the batches are compared whole.
-        if part is None or "GeneratorDataset" in set.union(*tensorflow_seeds.ops(graph.graph)):
+        if part is None or "GeneratorDataset" in set.union(*tensorflow_scopes.ops(graph.graph)):
             return None
         # Which examples there are must not depend on what each worker draws or computes by itself: nobody compares.
         if tensorflow_seeds.varies_before(graph.graph, part.start, python=True):

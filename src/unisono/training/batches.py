@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import keras
+
 from unisono.collectives.base import Begun
 from unisono.data.base import Part, Source
 from unisono.training.agreement import Statement, StepAgreement, Verdict
@@ -74,7 +76,14 @@ class Feed(DataAdapter):  # type: ignore[misc]
         """Whether a worker may want to stop before a step, so that nothing can be agreed before the step is near."""
 
     def __iter__(self) -> Iterator[LocalBatch]:
-        parts = self._source.epoch()
+        # Data sets take their next order where Keras's loop begins to iterate them: with TensorFlow at `iter()`, also
+        # for iterations that come to nothing; elsewhere Keras has generators, which begin when they are first asked.
+        if keras.backend.backend() == "tensorflow":
+            return self._batches(self._source.epoch())
+        return self._batches(None)
+
+    def _batches(self, begun: Iterator[Part] | None) -> Iterator[LocalBatch]:
+        parts = self._source.epoch() if begun is None else begun
         steps = self._steps_ahead(parts) if self._source.ahead and not self.may_stop else self._steps(parts)
         try:
             for part, verdict in steps:

@@ -272,6 +272,28 @@ def seeded_shuffles(strategy: Any, world: World) -> dict[str, Any]:
     return outcome(model, history)
 
 
+def seeded_shuffles_go_on(strategy: Any, world: World) -> dict[str, Any]:
+    """One shuffled data set, or parts of it, in several loops, looked at in between: as in one process."""
+    import tensorflow as tf
+
+    x = np.linspace(-1, 1, 11, dtype="float32")[:, None]
+    shuffled = tf.data.Dataset.from_tensor_slices((x, x**2)).shuffle(11, seed=5)
+    data, uncounted = shuffled.batch(4), shuffled.filter(lambda x, y: x[0] < 2).batch(4)
+    with strategy.scope():
+        model = toy_model()
+        model.compile(optimizer=sgd(0.3), loss="mse")
+    if world.rank == 0:
+        next(iter(data))
+    weights = []
+    for each, epochs in ((data, 1), (data, 2), (uncounted, 1), (uncounted, 1)):
+        model.fit(each, epochs=epochs, validation_data=data.take(1) if epochs == 2 else None, verbose=0)
+        weights.append(weight(model))
+    next(iter(data))
+    model.evaluate(data, verbose=0)
+    history = model.fit(data, verbose=0)
+    return {"weights": weights, **outcome(model, history)}
+
+
 def unseeded_array_shuffle(strategy: Any, world: World) -> dict[str, Any]:
     """`fit(shuffle=True)` on arrays without any seed, from random states that differ on purpose."""
     import random
