@@ -40,6 +40,7 @@ __all__ = [
     "mask_of",
     "optimized_variables",
     "set_initial_epoch",
+    "takes_a_batch_to_build",
     "wrap_losses",
 ]
 
@@ -74,6 +75,14 @@ def assign_untracked(model: Any) -> Callable[[str, Any], tuple[str, Any]]:
         return own(name, MappingProxyType(value) if name == _STATE and type(value) is dict else value)  # type: ignore[no-any-return]
 
     return assign
+
+
+def takes_a_batch_to_build(model: Any) -> bool:
+    """Returns whether Keras's own `fit` and `evaluate` first take a batch of the data to build a model."""
+    if keras.backend.backend() == "tensorflow":
+        return False
+    parts = (getattr(model, name, None) for name in ("_compile_metrics", "_compile_loss"))
+    return not all(layer.built for layer in flat_layers(model)) or any(p is not None and not p.built for p in parts)
 
 
 def build(model: Any, sample: Any) -> None:

@@ -23,7 +23,7 @@ from unisono.training.adopt import Adoption
 from unisono.training.batches import Feed
 from unisono.training.census import Census
 from unisono.training.hooks import method
-from unisono.training.keras_private import flat_layers, initial_epoch, set_initial_epoch
+from unisono.training.keras_private import flat_layers, initial_epoch, set_initial_epoch, takes_a_batch_to_build
 from unisono.training.likeness import of_call, of_training
 
 
@@ -70,7 +70,7 @@ class Loops:
                 steps=call.get("steps_per_epoch"),
             )
             adoption.describe(source, "training data")
-            adoption.ensure_built(source.sample())
+            self._ensure_built(source)
             mine = roles.for_worker(roles.flat(call.pop("callbacks", None)), adoption.is_chief)
             together = roles.Together.after(
                 mine, adoption.agreement, begin=self._begin_training, epoch=adoption.steps.begin
@@ -127,7 +127,7 @@ class Loops:
                 batch_size=call.pop("batch_size", None),
                 steps=call.get("steps"),
             )
-            adoption.ensure_built(source.sample())
+            self._ensure_built(source)
             adoption.share_state()
             adoption.steps.begin()
             mine = roles.for_worker(roles.flat(call.pop("callbacks", None)), adoption.is_chief)
@@ -157,6 +157,13 @@ class Loops:
             feed = self._feed(source, "predict", lambda: (False, False))
             together = roles.Together.after(mine, adoption.agreement)
             return method(model, "predict")(x=feed, verbose=verbose, callbacks=[*mine, together], **call)
+
+    def _ensure_built(self, source: Source) -> None:
+        takes = takes_a_batch_to_build(self._adoption.model)
+        self._adoption.ensure_built(source.sample())
+        if takes:
+            # The iteration that Keras begins and leaves counts for data sets that bring another order in each.
+            source.epoch()
 
     def _build_for_predict(self, sample: tuple[Any, ...]) -> None:
         model, adoption = self._adoption.model, self._adoption
