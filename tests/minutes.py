@@ -45,6 +45,7 @@ class Worker:
 
     def __init__(self, rank: int, minutes: Minutes) -> None:
         self.rank = rank
+        self.memory: dict[str, Any] = {}
         self._minutes = minutes
         self._read = 0
 

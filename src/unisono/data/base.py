@@ -78,6 +78,9 @@ def _alike(a: np.ndarray, b: np.ndarray) -> bool:
 class Agreement(Protocol):
     """How workers agree. Collective: all workers call the same methods in the same order."""
 
+    memory: dict[str, Any]
+    """What this worker's sources keep for later ones of the same data, by names that nothing else has."""
+
     def seed(self) -> int:
         """Returns a fresh seed, 0 <= seed < 2**63, the same on all workers."""
 

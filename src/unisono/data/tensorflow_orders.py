@@ -104,19 +104,16 @@ class _Count:
             self.used = found + 1
 
 
-_COUNTS: dict[str, _Count] = {}
-"""By the name of the resource, which no other ever gets."""
-
-
 class Orders:
     """The shuffles with a seed of one pipeline.
 
     Args:
         graph: The pipeline.
         draws: Where it draws.
+        counts: What is known of resources by their names, which no others ever get.
     """
 
-    def __init__(self, graph: PipelineGraph, draws: list[tensorflow_seeds.Draw]) -> None:
+    def __init__(self, graph: PipelineGraph, draws: list[tensorflow_seeds.Draw], counts: dict[str, Any]) -> None:
         self._draws = draws
         self._counts: dict[int, _Count] = {}
         self._originals: dict[int, Generator] = {}
@@ -125,9 +122,9 @@ class Orders:
         for at, node in tensorflow_seeds.generators(graph.graph).items():
             seeds = self._seeds(at)
             name = node.attr["value"].tensor.resource_handle_val[0].name
-            if name not in _COUNTS:
-                _COUNTS[name] = _Count(Generator(seeds))
-            self._counts[at] = _COUNTS[name]
+            if name not in counts:
+                counts[name] = _Count(Generator(seeds))
+            self._counts[at] = counts[name]
             self._originals[at] = Generator(seeds, resource(node))
         self._passes = {at: tensorflow_seeds.passes(graph.graph, at) for at in self._counts}
 

@@ -167,7 +167,7 @@ class Pipeline:
         mine, turns = None, None
         if self._graph is not None:
             mine = tensorflow_seeds.draws(self._graph.graph)
-            self._orders = Orders(self._graph, mine)
+            self._orders = Orders(self._graph, mine, self._agreement.memory)
             turns = self._orders.look()
         chief: list[tensorflow_seeds.Draw] | None
         chief, turns = self._agreement.from_chief((mine, turns))

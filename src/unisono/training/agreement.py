@@ -130,6 +130,8 @@ class StepAgreement:
     def __init__(self, channel: Collectives, names: list[str]) -> None:
         self._channel = channel
         self.names = names
+        self.memory: dict[str, Any] = {}
+        """See `data.base.Agreement`."""
 
     @property
     def alone(self) -> bool:

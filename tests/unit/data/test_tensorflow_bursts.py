@@ -82,6 +82,9 @@ def test_pipelines_in_which_python_or_variables_may_notice_are_left_alone(monkey
     numbers, number = tf.data.Dataset.range(8), tf.Variable(1, dtype=tf.int64)
 
     class Agreement:
+        def __init__(self) -> None:
+            self.memory: dict[str, Any] = {}
+
         def from_chief(self, value: Any) -> Any:
             return value
 
@@ -90,7 +93,7 @@ def test_pipelines_in_which_python_or_variables_may_notice_are_left_alone(monkey
 
     def closed(dataset: Any) -> bool:
         pipeline = Pipeline(dataset, tensorflow_graph.serialize(dataset), Agreement())  # type: ignore[arg-type]
-        taken = Taken(iter(pipeline.next_epoch()))
+        taken = Taken(pipeline.iterate(pipeline.begin()))
         next(tensorflow_dataset._taken(taken, pipeline))
         assert taken.count == (9 if pipeline.is_closed else 1)
         return pipeline.is_closed
