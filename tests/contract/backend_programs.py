@@ -185,7 +185,7 @@ def absent_gradients() -> None:
     for adds, absent_here in ((0.0, None), (1.0, 1.0)):
         partner = Partner(adds=adds)
         backend, scope = backend_with(partner), StepScope(2)
-        scope.applied = [(None, variables, [])]
+        scope.applied = [(None, variables)]
         first, second = backend.exchange_gradients([one, None], keras.ops.convert_to_tensor(np.float32(0.5)), scope)
         assert (numbers(first) == 0.5 + adds).all()
         if BACKEND == "torch" and absent_here is not None:

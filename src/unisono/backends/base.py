@@ -17,9 +17,10 @@ Step functions share one signature on all backends:
 `weights` is a float32 array of shape (4,): this worker's share of the global batch, its inverse, 1, and the number
 of its examples; all 0 for a worker without data.
 
-A worker without data makes the same update as the others, with no gradients of its own and no forward pass. Only
-where others exchange inside the forward pass (a loss divided by the sum of weights), or where this worker has not
-yet seen how a step goes, it runs the whole step on the stand-in, weighted 0, and takes its metrics back.
+A worker without data makes the same update as the others, with no gradients of its own and, on JAX and torch, no
+forward pass. On TensorFlow, and where others exchange inside the forward pass (a loss divided by the sum of weights) or
+this worker has not yet seen how a step goes, it runs the whole step on the stand-in, weighted 0, and takes its metrics
+back.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ class StepScope:
     """On JAX, takes the gradients where a step is cut at its update."""
     inner: bool = False
     """Whether an optimizer's own call of its inner parts is going on; these see exchanged gradients."""
-    applied: list[tuple[Any, list[Any], list[Any]]] = field(default_factory=list)
-    """Optimizer, variables and kinds of gradients of each update of the step traced last, in order."""
+    applied: list[tuple[Any, list[Any]]] = field(default_factory=list)
+    """Optimizer and variables of each update of the step traced last, in order."""
     moving: list[tuple[Any, Tensor]] = field(default_factory=list)
     """Variables changed by the forward pass, with their values before it, not yet merged."""
     versions: dict[int, int] = field(default_factory=dict)
@@ -177,10 +178,6 @@ class Backend(CustomBackend):
         self, gradients: Sequence[Tensor | None], weight: Tensor, scope: StepScope
     ) -> list[Tensor | None]:
         """Replaces local gradients by global ones; as `weighted_sum`, with absent and sparse gradients."""
-
-    def kinds(self, gradients: Sequence[Tensor | None]) -> list[Any]:
-        """Describes gradients as far as a worker without data must know to join their exchange."""
-        return [None] * len(gradients)
 
     @abc.abstractmethod
     def train(self, model: Any, scope: StepScope, moving: Sequence[Any]) -> Callable[..., tuple[Any, Any]]:

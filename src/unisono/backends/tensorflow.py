@@ -28,9 +28,6 @@ SPARSE_FROM_ELEMENTS = 65_536
 """Tables with fewer elements travel dense inside the pack: one exchange more costs more than their zeros."""
 
 
-DENSE = "dense"
-
-
 class TensorFlowBackend(TensorFlowCustom, Backend):
     """See `Backend`."""
 
@@ -79,16 +76,6 @@ class TensorFlowBackend(TensorFlowCustom, Backend):
         scope.moving = []
         return results
 
-    def kinds(self, gradients: Sequence[Tensor | None]) -> list[Any]:
-        return [
-            g.indices.dtype
-            if isinstance(g, tf.IndexedSlices) and not self._travels_dense(g)
-            else g
-            if g is None
-            else DENSE
-            for g in gradients
-        ]
-
     def _travels_dense(self, gradient: tf.IndexedSlices) -> bool:
         shape = tf.get_static_value(gradient.dense_shape) if gradient.dense_shape is not None else None
         return shape is not None and int(np.prod(shape)) < SPARSE_FROM_ELEMENTS
@@ -131,29 +118,11 @@ class TensorFlowBackend(TensorFlowCustom, Backend):
     def idle_train(
         self, model: Any, scope: StepScope, moving: Sequence[Any], train: Callable[..., Any]
     ) -> Callable[..., Any]:
-        stock = is_stock_train_step(model)
-
-        def update(weights: Tensor) -> None:
-            updates, totals = list(scope.applied), scope.totals["train"]
-            with scope.enter("train", weights):
-                before = [(v, tf.identity(v.value)) for v in moving]
-                scope.moving = before if stock else []
-                for optimizer, variables, kinds in updates:
-                    nothing = [_no_gradient(v, kind) for v, kind in zip(variables, kinds, strict=True)]
-                    optimizer.apply(nothing, variables)
-                if not stock:
-                    scope.moving = before
-                if scope.moving:
-                    self.exchange_gradients([], scope.share, scope)
-            scope.applied, scope.totals["train"] = updates, totals
-
         def run(state: None, data: Any, weights: np.ndarray) -> None:
-            # A graph without the forward pass rounds in another way: TensorFlow arranges the sum over all gradients
-            # that `global_clipnorm` needs differently there, and the workers' weights would part by a last bit.
-            if model.run_eagerly and scope.totals.get("train") == 0:
-                update(tf.constant(weights))
-            else:
-                _keeping_metrics(model, lambda: train(state, data, weights))
+            # The whole step, for two reasons. The forward pass may assign to weights, as that of SpectralNormalization.
+            # And a graph without it rounds in another way: TensorFlow arranges the sum over all gradients that
+            # `global_clipnorm` needs differently there, and the workers' weights would part by a last bit.
+            _keeping_metrics(model, lambda: train(state, data, weights))
 
         return run
 
@@ -209,15 +178,6 @@ class TensorFlowBackend(TensorFlowCustom, Backend):
 
     def to_tensor(self, array: np.ndarray) -> Tensor:
         return tf.convert_to_tensor(array)
-
-
-def _no_gradient(variable: Any, kind: Any) -> Tensor | None:
-    if kind is None:
-        return None
-    if kind == DENSE:
-        return tf.zeros(variable.shape, variable.dtype)
-    shape = tuple(variable.shape)
-    return tf.IndexedSlices(tf.zeros((0, *shape[1:]), variable.dtype), tf.zeros((0,), kind), tf.constant(shape))
 
 
 def _keeping_metrics(model: Any, run: Callable[[], Any]) -> None:

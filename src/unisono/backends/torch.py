@@ -100,7 +100,7 @@ class TorchBackend(Backend):
 
             def join() -> None:
                 with torch.no_grad():
-                    for optimizer, variables, _ in updates:
+                    for optimizer, variables in updates:
                         optimizer.apply([None] * len(variables), variables)
 
             scope.versions = {}

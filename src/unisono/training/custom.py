@@ -216,7 +216,7 @@ class CustomLoops:
 
     def _merge(self) -> None:
         """Averages, by examples, what the step has added to moving statistics of the models it has updated."""
-        updated = {id(v) for _, variables, _ in self.scope.applied for v in variables}
+        updated = {id(v) for _, variables in self.scope.applied for v in variables}
         models = self._living()
         now = [model for model in models if any(id(v) in updated for v in model.trainable_variables)]
         self._trained.update(now)

@@ -55,7 +55,7 @@ def hook(optimizer: Any, backend: Backend, find: Find) -> Hooks:
         if passes(scope):
             return original(gradients, trainable_variables)
         variables = list(optimized_variables(optimizer) if trainable_variables is None else trainable_variables)
-        scope.applied.append((optimizer, variables, backend.kinds(gradients)))
+        scope.applied.append((optimizer, variables))
         summed = exchanged(gradients, scope)
         with scope.within_optimizer(), backend.updating(scope):
             return original(summed, trainable_variables)
