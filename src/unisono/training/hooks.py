@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -45,6 +46,36 @@ def owner(kind: type, name: str) -> type[Any]:
     """
     found: type[Any] = next(each for each in kind.__mro__ if name in vars(each))
     return found
+
+
+def is_own(kind: type, base: type, name: str) -> bool:
+    """Returns whether a class, or one between it and `base`, has a method of its own where `base` has one, too."""
+    return owner(kind, name) not in base.__mro__
+
+
+@contextlib.contextmanager
+def set_below(base: type, target: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
+    """Sets a function, for a while and for one object, below the method that its class has made of one of `base`.
+
+    The method finds it where it calls that of `base`, for example by `super()`.
+    """
+    own = getattr(base, name)
+
+    @functools.wraps(own)
+    def below(each: Any, *args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs) if each is target else own(each, *args, **kwargs)
+
+    below._unisono_own = own  # type: ignore[attr-defined]
+    with set_over(owner(base, name), name, below):
+        yield
+
+
+def base_method(base: type, target: Any, name: str) -> Callable[..., Any]:
+    """Returns the method that `base` defines, bound to an object, whatever `set_below` has set in its place."""
+    function = getattr(base, name)
+    while hasattr(function, "_unisono_own"):
+        function = function._unisono_own
+    return function.__get__(target)  # type: ignore[no-any-return]
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ The loops themselves, with all their meaning of steps, epochs, validation and wa
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,9 +23,10 @@ from unisono.training import callbacks as roles
 from unisono.training.adopt import Adoption
 from unisono.training.batches import Feed
 from unisono.training.census import Census
-from unisono.training.hooks import method
+from unisono.training.hooks import base_method, is_own, method, set_below
 from unisono.training.keras_private import flat_layers, initial_epoch, set_initial_epoch, takes_a_batch_to_build
 from unisono.training.likeness import of_call, of_training
+from unisono.training.state import refuse_rows_in_state
 
 
 class Loops:
@@ -38,20 +40,31 @@ class Loops:
         self._adoption = adoption
 
     def functions(self) -> dict[str, Callable[..., Any]]:
-        """Returns what stands over each method, by name."""
-        return {
+        """Returns what stands over each method, by name; where a class has its own, below that."""
+        loops = {
             "fit": self.fit,
             "evaluate": self.evaluate,
             "predict": self.predict,
             **{name: self._on_batch(name) for name in ("train_on_batch", "test_on_batch", "predict_on_batch")},
         }
+        kind = type(self._adoption.model)
+        return {
+            name: functools.partial(self._of_the_user, name, loop) if is_own(kind, keras.Model, name) else loop
+            for name, loop in loops.items()
+        }
+
+    def _of_the_user(self, name: str, loop: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Calls a loop of the user's own class, with parameters of its own; in Keras's, which it calls, ours begins."""
+        model = self._adoption.model
+        with set_below(keras.Model, model, name, loop):
+            return method(model, name)(*args, **kwargs)
 
     def fit(self, *args: Any, **kwargs: Any) -> Any:
         """Stands over `Model.fit`."""
         model, adoption = self._adoption.model, self._adoption
         call = _arguments("fit", args, kwargs)
         if not model.compiled:
-            return method(model, "fit")(**call)
+            return _stock(model, "fit")(**call)
         with self._running("fit"):
             adoption.agreement.together("fit", {**of_call("fit", call), **of_training(model)})
             x, y, weights = call.pop("x", None), call.pop("y", None), call.pop("sample_weight", None)
@@ -91,7 +104,7 @@ class Loops:
             if env.read_flag("UNISONO_CHECK_DATA"):
                 feed.census = Census(adoption.runtime.agreement)
             with self._quiet(mine):
-                return method(model, "fit")(x=feed, verbose=verbose, shuffle=False, **call)
+                return _stock(model, "fit")(x=feed, verbose=verbose, shuffle=False, **call)
 
     def _validation(self, validation: Any, call: dict[str, Any], reading: roles.Reading) -> Feed:
         x, y, weights = keras.utils.unpack_x_y_sample_weight(validation)
@@ -116,7 +129,7 @@ class Loops:
         call = _arguments("evaluate", args, kwargs)
         if not model.compiled or call.get("_use_cached_eval_dataset"):
             adoption.steps.begin()
-            return method(model, "evaluate")(**call)
+            return _stock(model, "evaluate")(**call)
         with self._running("evaluate"):
             adoption.agreement.together("evaluate", of_call("evaluate", call))
             source = self._source(
@@ -136,7 +149,7 @@ class Loops:
             reading = _reading(mine, "test", verbose)
             feed = self._feed(source, "evaluate", lambda: (reading(), False))
             with self._quiet(mine):
-                return method(model, "evaluate")(x=feed, verbose=verbose, callbacks=[*mine, together], **call)
+                return _stock(model, "evaluate")(x=feed, verbose=verbose, callbacks=[*mine, together], **call)
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         """Stands over `Model.predict`: the whole result, in input order, on every worker."""
@@ -156,7 +169,7 @@ class Loops:
             verbose = self._verbose(call)
             feed = self._feed(source, "predict", lambda: (False, False))
             together = roles.Together.after(mine, adoption.agreement)
-            return method(model, "predict")(x=feed, verbose=verbose, callbacks=[*mine, together], **call)
+            return _stock(model, "predict")(x=feed, verbose=verbose, callbacks=[*mine, together], **call)
 
     def _ensure_built(self, source: Source) -> None:
         takes = takes_a_batch_to_build(self._adoption.model)
@@ -187,7 +200,7 @@ class Loops:
                     if first:
                         adoption.share_state()
                 adoption.steps.begin()
-                return method(model, name)(*args, **kwargs)
+                return _stock(model, name)(*args, **kwargs)
 
         return call
 
@@ -222,6 +235,7 @@ class Loops:
         adoption.runtime.report(adoption.steps.count, what)
         adoption.loops_running += 1
         try:
+            refuse_rows_in_state(adoption.model, adoption.runtime.size)
             yield
         except BaseException as error:
             known = adoption.backend.raised
@@ -256,9 +270,15 @@ def _reading(callbacks: list[Any], phase: str, verbose: Any) -> roles.Reading:
     return roles.Reading(roles.reads_batches(callbacks, phase), progress)
 
 
+def _stock(model: Any, name: str) -> Callable[..., Any]:
+    return base_method(keras.Model, model, name)
+
+
 def _arguments(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of a stock method by name; what a subclass has added stays as it is."""
+    """Returns the arguments of a stock method by name."""
     names = [p for p in inspect.signature(getattr(keras.Model, name)).parameters if p != "self"]
+    if len(args) > len(names):
+        raise TypeError(f"{name}() takes at most {len(names)} arguments. Received: {len(args)}.")
     return {**dict(zip(names, args, strict=False)), **kwargs}
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from unisono.collectives.base import Collectives
 from unisono.collectives.objects import all_gather_object, broadcast_arrays
-from unisono.errors import DivergenceError
+from unisono.errors import ConfigurationError, DivergenceError
 from unisono.training.keras_private import flat_layers, global_seed
 
 _RANK_STRIDE = 0x9E3779B9
@@ -69,6 +69,26 @@ def moving_variables(model: Any) -> list[Any]:
         for i, v in wanted.items()
         if i not in frozen and not v.trainable and not keras.backend.standardize_dtype(v.dtype).startswith("uint")
     ]
+
+
+def refuse_rows_in_state(model: Any, size: int) -> None:
+    """Refuses what several workers cannot do: layers that keep something of each example from batch to batch.
+
+    Args:
+        model: The model.
+        size: Number of workers.
+
+    Raises:
+        ConfigurationError: If there is such a layer and more than one worker.
+    """
+    kept = [] if size == 1 else [each for each in flat_layers(model) if isinstance(each, keras.layers.RNN)]
+    for layer in kept:
+        if layer.stateful:
+            raise ConfigurationError(
+                f"Layer {layer.name!r} has stateful=True: it keeps the states of the examples of a whole batch, but "
+                f"each of {size} workers sees a part of the batch.",
+                remedy="make it with stateful=False, or train this model with one worker.",
+            )
 
 
 def checksum(variables: Sequence[Any]) -> int:

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from unisono.errors import DivergenceError
+from unisono.errors import ConfigurationError, DivergenceError
 from unisono.training import keras_private, state
 from unisono.training.state import broadcast_state, moving_variables, seed_of_rank, seed_variables, shared_variables
 from unit.training.workers import names, together
@@ -179,3 +179,12 @@ def test_different_models_are_told_to_all_at_once(units: Any, more: Any, texts: 
     assert len({str(e).replace("_1", "") for e in errors}) == 1
     for text in [*texts, "build and compile the same model on all workers"]:
         assert text in str(errors[0])
+
+
+@pytest.mark.parametrize("wrap", [lambda layer: layer, keras.layers.Bidirectional])
+def test_states_of_a_whole_batch_are_refused_where_there_are_several_workers(wrap: Any):
+    model = keras.Sequential([wrap(keras.layers.GRU(2, stateful=True, name="memory")), keras.layers.Dense(1)])
+    with pytest.raises(ConfigurationError, match=r"'.*memory' has stateful=True.*2 workers"):
+        state.refuse_rows_in_state(model, 2)
+    state.refuse_rows_in_state(model, 1)
+    state.refuse_rows_in_state(keras.Sequential([wrap(keras.layers.GRU(2))]), 2)
