@@ -46,6 +46,21 @@ def test_r12_custom_train_step_on_unequal_parts(run):
     same(found, run.plain["unequal"])
 
 
+@pytest.mark.case("models.loops_of_its_own", more=("torch-3",))
+def test_a_class_may_have_loops_with_parameters_of_its_own(run):
+    found, right = run.agreed(), run.plain
+    same(found, right)
+    for key in ("evaluated", "predicted", "once", "later"):
+        assert run.one(key) == near(right[key]), key
+
+
+@pytest.mark.case("models.logs_of_its_own", more=("torch-3",))
+def test_what_a_step_returns_under_names_of_its_own_is_global(run):
+    found, right = run.one("history"), run.plain["history"]
+    assert set(found) == set(right) == {"loss", "mae", "mean_of_losses", "norm"}
+    assert all(found[key] == near(right[key]) for key in right)
+
+
 @pytest.mark.case("models.several_optimizers", backends=("tensorflow", "torch"))
 def test_several_optimizers_in_one_step(run):
     found, right = run.agreed(), run.plain

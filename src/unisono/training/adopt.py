@@ -15,6 +15,7 @@ from unisono.data.base import Source
 from unisono.runtime.job import Runtime
 from unisono.training import losses, optimizer, saving, state
 from unisono.training.agreement import StepAgreement
+from unisono.training.aliases import STEPS, only_results
 from unisono.training.hooks import Hooks, method
 from unisono.training.keras_private import (
     ASSIGN,
@@ -108,6 +109,9 @@ class Adoption:
         self._hooks.set(BUILD, self._build_for_keras)
         if self.backend.name == "jax":
             self._hooks.set(ASSIGN, assign_untracked(self.model))
+        if not only_results(type(self.model)):
+            for name in STEPS:
+                self._hooks.set(name, functools.partial(self._step, name))
         for name, function in functions.items():
             self._hooks.set(name, function)
         saving.hook(self.model, self._hooks, self.is_chief)
@@ -130,6 +134,9 @@ class Adoption:
         self._unhook_optimizers()
         self._steps = None
         self._is_built = False
+
+    def _step(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        return self.steps.aliases.run(name, *args, **kwargs)
 
     def _hook_optimizers(self) -> None:
         self._unhook_optimizers()

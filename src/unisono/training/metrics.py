@@ -6,7 +6,7 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -31,8 +31,8 @@ def reduce_states(channel: Collectives, values: Sequence[np.ndarray], aggregatio
     """
     if channel.size == 1:
         return list(values)
-    plan, flat = _reduce(channel, values, aggregations)
-    return [out.astype(v.dtype) for out, v in zip(unpack(plan, flat), values, strict=True)]
+    plan, buffers = _reduce(channel, values, aggregations)
+    return [out.astype(v.dtype) for out, v in zip(unpack(plan, buffers), values, strict=True)]
 
 
 def _reduce(
@@ -68,12 +68,15 @@ class MetricReader:
         self._compile = compile_function
         self._compiled: tuple[Any, Callable[..., Any]] | None = None
 
-    def read(self, tensors: Sequence[Any] | None = None, *, often: bool = False) -> dict[str, Any]:
+    def read(
+        self, tensors: Sequence[Any] | None = None, *, often: bool = False, also: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Returns the results over all workers' data; a collective call.
 
         Args:
             tensors: Current values of the model's metric variables where they are not in the variables (JAX).
             often: Whether this is called so often that compiling the results pays.
+            also: Metrics of the model whose results are asked for under other names, too.
 
         Returns:
             Floats, or arrays for metrics with several values.
@@ -83,35 +86,39 @@ class MetricReader:
         values = [keras.ops.convert_to_numpy(v) for v in current]
         aggregations = [v.aggregation for v in variables]
         if often:
-            plan, flat = _reduce(self._channel, values, aggregations)
-            found = self._results_function(variables, plan)(flat)
+            plan, buffers = _reduce(self._channel, values, aggregations)
+            found = self._results_function(variables, plan, also or {})(buffers)
         else:
-            found = self._results(variables, reduce_states(self._channel, values, aggregations))
+            found = self._results(variables, reduce_states(self._channel, values, aggregations), also or {})
         return {name: plain(value) for name, value in found.items()}
 
-    def _results(self, variables: Sequence[Any], values: Sequence[Any]) -> dict[str, Any]:
+    def _results(self, variables: Sequence[Any], values: Sequence[Any], also: Mapping[str, Any]) -> dict[str, Any]:
         with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
-            found = _flat(method(self._model, "get_metrics_result")())
-            return {name: value_now(v) for name, v in found.items()}
+            found = method(self._model, "get_metrics_result")()
+            named = {name: metric.result() for name, metric in also.items()}
+            return {name: value_now(v) for name, v in flat(named | found).items()}
 
-    def _results_function(self, variables: Sequence[Any], plan: PackPlan) -> Callable[..., Any]:
+    def _results_function(
+        self, variables: Sequence[Any], plan: PackPlan, also: Mapping[str, Any]
+    ) -> Callable[..., Any]:
         """Returns a function of packed states: few arguments, as each costs as much as a small metric."""
-        key = ([id(v) for v in variables], plan)
+        key = ([id(v) for v in variables], plan, list(also))
         if self._compiled is None or self._compiled[0] != key:
+            named = dict(also)
 
-            def results(flat: Sequence[Any]) -> dict[str, Any]:
-                return self._results(variables, _unpacked(plan, flat, variables))
+            def results(buffers: Sequence[Any]) -> dict[str, Any]:
+                return self._results(variables, _unpacked(plan, buffers, variables), named)
 
             self._compiled = (key, self._compile(results))
         return self._compiled[1]
 
 
-def _flat(results: dict[str, Any]) -> dict[str, Any]:
+def flat(results: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the results of a model, with those of a metric that gives several next to the others, as Keras logs."""
-    flat: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for name, value in results.items():
-        flat.update(_flat(value) if isinstance(value, dict) else {name: value})
-    return flat
+        found.update(flat(value) if isinstance(value, dict) else {name: value})
+    return found
 
 
 def _unpacked(plan: PackPlan, flat: Sequence[Any], variables: Sequence[Any]) -> list[Any]:

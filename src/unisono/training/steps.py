@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,9 +20,10 @@ from unisono.data.base import Part
 from unisono.data.batches import fingerprint, to_host
 from unisono.data.shard import slice_of
 from unisono.training.agreement import Statement, StepAgreement
+from unisono.training.aliases import Aliases, only_results
 from unisono.training.batches import LocalBatch
 from unisono.training.hooks import method
-from unisono.training.metrics import MetricReader, plain
+from unisono.training.metrics import MetricReader, flat, plain
 
 Report = Callable[[int, str], None]
 """Tells the control plane the number of the step and what is going on in it."""
@@ -54,6 +57,7 @@ class Steps:
         self.agreement = agreement
         self.report = report
         self.reader = MetricReader(model, channel, backend.compile)
+        self.aliases = Aliases(model)
         self.logs: dict[str, Any] = {}
         self.count = 0
         self.building = False
@@ -215,17 +219,11 @@ class Steps:
         if not self.scope.active:
             self.logs.update(self.global_logs())
             return {name: value for name, value in self.logs.items() if name in self._metric_names}
-        if not self._lazy_results:
+        if not only_results(type(self.model)):
             return original()  # type: ignore[no-any-return]
         if self._names is None:
             self._names = list(original())
         return dict.fromkeys(self._names, 0.0)
-
-    @property
-    def _lazy_results(self) -> bool:
-        kind = type(self.model)
-        names = ("train_step", "test_step", "compute_metrics", "get_metrics_result")
-        return all(getattr(kind, name) is getattr(keras.Model, name) for name in names)
 
     def global_logs(self, tensors: Any = None, *, often: bool = False) -> dict[str, Any]:
         """Returns what one process would log now; a collective call.
@@ -234,16 +232,25 @@ class Steps:
             tensors: Values of the metric variables where they are not in the variables (JAX).
             often: Whether this happens every few steps.
         """
-        metrics = self.reader.read(tensors, often=often)
+        metrics = self.reader.read(tensors, often=often, also=self.aliases.found)
+        named = {name: metrics.pop(name) for name in self.aliases.found if name in metrics}
         self._metric_names = set(metrics)
-        mine = self._last if isinstance(self._last, dict) else {}
+        mine = flat(self._last) if isinstance(self._last, dict) else {}
         # Keras's own steps return nothing but metrics.
-        if self._lazy_results or not self.agreement.any(bool(mine) and set(mine) != self._metric_names):
+        if only_results(type(self.model)) or not self.agreement.any(bool(mine) and set(mine) != self._metric_names):
             return metrics
-        own = {k: plain(v) * self._last_share for k, v in mine.items() if k not in metrics} if self._last_share else {}
-        said: Any = self.agreement.gather((list(mine), own))
-        keys: list[str] = next((keys for keys, _ in said if keys), [])
-        return {k: metrics[k] if k in metrics else sum(values.get(k, 0.0) for _, values in said) for k in keys}
+        others = [k for k in mine if k not in named and (k not in metrics or k in self.aliases.foreign)]
+        own = {k: plain(mine[k]) * self._last_share for k in others} if self._last_share else {}
+        # A worker that has run no step yet does not know which names those of metrics are.
+        said: Any = self.agreement.gather((list(mine), own, named))
+        keys: list[str] = next((keys for keys, _, _ in said if keys), [])
+        known = functools.reduce(operator.or_, [metrics, *(named for _, _, named in said)])
+        return {
+            k: sum(values.get(k, 0.0) for _, values, _ in said)
+            if k not in known or any(k in values for _, values, _ in said)
+            else known[k]
+            for k in keys
+        }
 
     def _gather(self, tensor: Any, local: int) -> np.ndarray:
         # A stand-in's rows are nobody's. Otherwise all count, also where a model makes more of them than it is given.

@@ -190,6 +190,115 @@ class Pair(keras.Model):
         return loss
 
 
+def loops_of_its_own(strategy: Any, world: World) -> dict[str, Any]:
+    """A class whose loops take parameters of their own, and call Keras's."""
+
+    class Own(keras.Model):
+        def fit(self, pairs: Any, rounds: int = 1, *, rate: float = 0.0) -> Any:
+            x, y = pairs
+            self.optimizer.learning_rate.assign(rate)
+            return super().fit(x, y, 4, rounds, verbose=0, shuffle=False, validation_data=(x[:3], y[:3]))
+
+        def evaluate(self, x: Any, y: Any = None, factor: float = 1.0, **more: Any) -> Any:
+            found = super().evaluate(x, y, **more)
+            return found if isinstance(found, dict) else factor * found
+
+        def predict(self, x: Any, minus: float = 0.0) -> Any:
+            return super().predict(x, batch_size=4, verbose=0) - minus
+
+        def train_on_batch(self, pairs: Any) -> Any:
+            return super().train_on_batch(*pairs)
+
+    x = column(1, 2, 3, 4, 5)
+    with strategy.scope():
+        model = toy_model(Own)
+        model.compile(sgd(), loss="mse")
+    history = model.fit((x, 2 * x), rounds=2, rate=0.02)
+    return outcome(
+        model,
+        history,
+        evaluated=model.evaluate(x, 2 * x, 3.0, batch_size=4, verbose=0),
+        predicted=np.ravel(model.predict(x, minus=1.0)),
+        once=float(model.train_on_batch((x, 2 * x))),
+        later=weight(model),
+    )
+
+
+def _own_logs(backend: str) -> type[keras.Model]:
+    """A model class that returns metrics as Keras's guides do, one under another name, and two plain numbers."""
+
+    def logs(metrics: dict[str, Any], weight: Any, loss: Any) -> dict[str, Any]:
+        metrics["mean_of_losses"] = metrics.pop("tracker")
+        return {**metrics, "loss": loss, "norm": keras.ops.sum(weight)}
+
+    class Tracked(keras.Model):
+        def __init__(self, *arguments: Any, **more: Any) -> None:
+            super().__init__(*arguments, **more)
+            self.tracker = keras.metrics.Mean(name="tracker")
+
+    if backend == "jax":
+        import jax
+
+        class Own(Tracked):
+            def train_step(self, state: Any, data: Any) -> Any:
+                trainable, other, optimizer, values = state
+                x, y = data
+
+                def loss_of(trainable: Any, other: Any) -> Any:
+                    y_pred, other = self.stateless_call(trainable, other, x, training=True)
+                    return keras.ops.mean((y - y_pred) ** 2), (y_pred, other)
+
+                (loss, (y_pred, other)), gradients = jax.value_and_grad(loss_of, has_aux=True)(trainable, other)
+                trainable, optimizer = self.optimizer.stateless_apply(optimizer, gradients, trainable)
+                results, new = {}, []
+                for metric in self.metrics:
+                    mine = values[len(new) : len(new) + len(metric.variables)]
+                    seen = (loss,) if metric.name in ("loss", "tracker") else (y, y_pred)
+                    mine = metric.stateless_update_state(mine, *seen)
+                    new += mine
+                    if metric.name != "loss":
+                        results[metric.name] = metric.stateless_result(mine)
+                return logs(results, trainable[0], loss), (trainable, other, optimizer, new)
+
+        return Own
+
+    import importlib
+
+    framework = importlib.import_module(backend)
+
+    class OwnEager(Tracked):
+        def train_step(self, data: Any) -> Any:
+            x, y = data
+            if backend == "torch":
+                self.zero_grad()
+                y_pred = self(x, training=True)
+                loss = keras.ops.mean((y - y_pred) ** 2)
+                loss.backward()
+                with framework.no_grad():
+                    self.optimizer.apply([v.value.grad for v in self.trainable_weights], self.trainable_weights)
+            else:
+                with framework.GradientTape() as tape:
+                    y_pred = self(x, training=True)
+                    loss = keras.ops.mean((y - y_pred) ** 2)
+                self.optimizer.apply(tape.gradient(loss, self.trainable_weights), self.trainable_weights)
+            for metric in self.metrics:
+                metric.update_state(*((loss,) if metric.name in ("loss", "tracker") else (y, y_pred)))
+            results = {m.name: m.result() for m in self.metrics if m.name != "loss"}
+            return logs(results, self.trainable_weights[0], loss)
+
+    return OwnEager
+
+
+def logs_of_its_own(strategy: Any, world: World) -> dict[str, Any]:
+    """Six examples in batches of four: in the last each worker has one, with another loss."""
+    x = column(1, 2, 3, 4, 5, 1)
+    with strategy.scope():
+        model = toy_model(_own_logs(world.backend))
+        model.compile(sgd(), loss="mse", metrics=["mae"])
+    history = model.fit(x, 2 * x, batch_size=4, epochs=2, shuffle=False, verbose=0)
+    return outcome(model, history)
+
+
 def several_optimizers(strategy: Any, world: World) -> dict[str, Any]:
     x = np.random.default_rng(0).random((9, 2), np.float32)
     y = 3 * x.sum(1, keepdims=True)
