@@ -29,6 +29,14 @@ def test_kinds_of_data(run, kind):
         assert found[key] == near(right[key]), key
 
 
+@pytest.mark.case("inputs.text", workers=(2, 3), backends=("tensorflow",))
+@pytest.mark.parametrize("way", ["compiled", "eager"])
+def test_text_that_layers_of_the_model_look_up(run, way):
+    found, right = run.one(way), run.plain[way]
+    assert found["losses"] == near(right["losses"])
+    assert found["predicted"] == near(right["predicted"])
+
+
 @pytest.mark.case("inputs.r06_each_sample_once", workers=(2, 3, 4), against=())
 @pytest.mark.parametrize(
     "source",

@@ -134,6 +134,8 @@ class Backend(CustomBackend):
     """
 
     name: str
+    has_text: bool = False
+    """Whether there are tensors of strings."""
     apply_method: str = "apply"
     """The optimizer's method at whose entry gradients are exchanged."""
 

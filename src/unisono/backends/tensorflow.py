@@ -32,6 +32,7 @@ class TensorFlowBackend(TensorFlowCustom, Backend):
     """See `Backend`."""
 
     name = "tensorflow"
+    has_text = True
 
     def weighted_sum(self, tensors: Sequence[Tensor], weight: Tensor, scope: StepScope) -> list[Tensor]:
         wire = [WIRE_DTYPE.get(t.dtype.name, t.dtype.name) for t in tensors]

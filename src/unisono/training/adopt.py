@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 
 from unisono import log
 from unisono.backends.base import Backend, StepScope
@@ -193,7 +194,8 @@ class Adoption:
     def _build(self, sample: Any) -> None:
         self.steps.building = True
         try:
-            build(self.model, sample)
+            # Keras knows the type of strings by that of their tensors only.
+            build(self.model, keras.tree.map_structure(self._text_as_tensor, sample))
             self._is_built = True
         except RuntimeError as problem:
             # Keras on TensorFlow builds such a model in its first step; so do we.
@@ -205,6 +207,10 @@ class Adoption:
                 self.steps.prepare(sample)
         finally:
             self.steps.building = False
+
+    def _text_as_tensor(self, leaf: Any) -> Any:
+        is_text = isinstance(leaf, np.ndarray) and leaf.dtype.kind in "OSU"
+        return self.backend.to_tensor(leaf) if is_text and self.backend.has_text else leaf
 
     def _build_for_keras(self, *args: Any, **kwargs: Any) -> None:
         if not self._is_built:

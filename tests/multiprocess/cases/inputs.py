@@ -345,6 +345,34 @@ def slow_py_dataset(strategy: Any, world: World) -> dict[str, Any]:
     return outcome(model, history, asked=sorted(set(asked)))
 
 
+def text(strategy: Any, world: World) -> dict[str, Any]:
+    """Strings that layers of the model look up; TensorFlow has tensors of them."""
+    import tensorflow as tf
+
+    words = np.array(["red cat", "green dog", "red dog", "blue cat", "cat cat"])
+    y = column(1, 0, 0, 1, 1)
+    found: dict[str, Any] = {}
+    for way, eager in (("compiled", False), ("eager", True)):
+        with strategy.scope():
+            layers = [
+                keras.layers.TextVectorization(vocabulary=["cat", "dog", "red"], output_sequence_length=2),
+                keras.layers.Embedding(6, 2, embeddings_initializer="ones"),
+                keras.layers.Flatten(),
+                keras.layers.Dense(1, kernel_initializer="ones"),
+            ]
+            model = keras.Sequential(layers)
+            model.compile(keras.optimizers.Adam(0.1), loss="mse", run_eagerly=eager)
+        data = tf.data.Dataset.from_tensor_slices((words, y)).batch(4)
+        first = model.evaluate(data, verbose=0)
+        logs = [model.fit(data, verbose=0), model.fit(tf.constant(words), y, batch_size=4, shuffle=False, verbose=0)]
+        found[way] = {
+            "losses": [first, *(each.history["loss"][0] for each in logs)],
+            "predicted": np.ravel(model.predict(data, verbose=0)),
+            "state": fingerprint(model),
+        }
+    return found
+
+
 def batch_methods(strategy: Any, world: World) -> dict[str, Any]:
     """train_on_batch, test_on_batch, predict_on_batch take the global batch."""
     x = column(1, 2, 3, 4)
