@@ -129,10 +129,11 @@ def test_r15_mixed_precision(run):
 @pytest.mark.case("exact.r16_sparse_gradients")
 def test_r16_sparse_gradients(run):
     assert run.one("even")["rows"] == near([0.05, 0.10, 0.05, 0, 0, 0])
-    for name in ("even", "unequal", "empty", "large"):
+    for name in ("even", "unequal", "empty", "repeated", "large"):
         assert run.one(name)["rows"] == near(run.plain[name]["rows"])
     assert run.one("large")["touched"] == [0, 5, 7, 100_000, 199_999]
-    assert run.one("large")["loss"] == near(run.plain["large"]["loss"])
+    for name in ("repeated", "large"):
+        assert run.one(name)["loss"] == near(run.plain[name]["loss"])
 
 
 @pytest.mark.case("exact.r17_two_outputs")

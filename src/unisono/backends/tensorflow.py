@@ -21,11 +21,9 @@ from unisono.backends.base import (
     group_by_dtype,
     is_stock_train_step,
 )
+from unisono.backends.rows import pack, unpack
 from unisono.backends.tensorflow_custom import TensorFlowCustom
 from unisono.backends.tensorflow_replica import WorkerContext
-
-SPARSE_FROM_ELEMENTS = 65_536
-"""Tables with fewer elements travel dense inside the pack: one exchange more costs more than their zeros."""
 
 
 class TensorFlowBackend(TensorFlowCustom, Backend):
@@ -56,16 +54,11 @@ class TensorFlowBackend(TensorFlowCustom, Backend):
         self, gradients: Sequence[Tensor | None], weight: Tensor, scope: StepScope
     ) -> list[Tensor | None]:
         results: list[Tensor | None] = list(gradients)
-        dense: list[int] = []
-        for i, gradient in enumerate(gradients):
-            if isinstance(gradient, tf.IndexedSlices):
-                if self._travels_dense(gradient):
-                    results[i] = tf.convert_to_tensor(gradient)
-                    dense.append(i)
-                else:
-                    results[i] = self._gather_slices(gradient, weight)
-            elif gradient is not None:
-                dense.append(i)
+        dense = [i for i, g in enumerate(gradients) if g is not None and not isinstance(g, tf.IndexedSlices)]
+        sparse = [i for i, g in enumerate(gradients) if isinstance(g, tf.IndexedSlices)]
+        if sparse:
+            for i, rows in zip(sparse, self._gather_slices([gradients[i] for i in sparse], weight), strict=True):
+                results[i] = rows
         merged = [i for i, _ in enumerate(scope.moving)]
         deltas = [change(variable.value, before) for variable, before in scope.moving]
         summed = self.weighted_sum([*(results[i] for i in dense), *deltas], weight, scope)
@@ -77,26 +70,29 @@ class TensorFlowBackend(TensorFlowCustom, Backend):
         scope.moving = []
         return results
 
-    def _travels_dense(self, gradient: tf.IndexedSlices) -> bool:
-        shape = tf.get_static_value(gradient.dense_shape) if gradient.dense_shape is not None else None
-        return shape is not None and int(np.prod(shape)) < SPARSE_FROM_ELEMENTS
+    def _gather_slices(self, slices: Sequence[tf.IndexedSlices], weight: Tensor) -> list[tf.IndexedSlices]:
+        # Rows that several examples have in common stay apart: optimizers of Keras square each of them by itself, and
+        # a table to which they were added up would be trained in another way than in one process.
+        log.once("sparse", "gradients of embedding tables travel as rows, not as whole tables")
+        indices = [s.indices for s in slices]
+        values = [tf.cast(s.values, WIRE_DTYPE.get(s.values.dtype.name, s.values.dtype)) for s in slices]
+        operands = [*indices, *values]
+        found = tf.numpy_function(self._host_rows, [weight, *operands], [t.dtype for t in operands])
+        results = []
+        for one, where, rows in zip(slices, found[: len(slices)], found[len(slices) :], strict=True):
+            where.set_shape([None])
+            rows.set_shape([None, *one.values.shape[1:]])
+            results.append(tf.IndexedSlices(tf.cast(rows, one.values.dtype), where, one.dense_shape))
+        return results
 
-    def _gather_slices(self, gradient: tf.IndexedSlices, weight: Tensor) -> tf.IndexedSlices:
-        log.once("sparse", "gradients of large embedding tables travel as rows, not as whole tables")
-        values = tf.cast(gradient.values, WIRE_DTYPE.get(gradient.values.dtype.name, gradient.values.dtype))
-        indices, rows = tf.numpy_function(
-            self._host_rows, [gradient.indices, values, weight], [gradient.indices.dtype, values.dtype]
-        )
-        indices.set_shape([None])
-        rows.set_shape([None, *gradient.values.shape[1:]])
-        return tf.IndexedSlices(tf.cast(rows, gradient.values.dtype), indices, gradient.dense_shape)
-
-    def _host_rows(self, indices: np.ndarray, values: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        if weight == 0:
-            indices, values = indices[:0], values[:0]
-        all_indices = np.concatenate(self.gather(np.ascontiguousarray(indices)))
-        all_values = np.concatenate(self.gather(np.ascontiguousarray(values * weight)))
-        return all_indices, all_values
+    def _host_rows(self, weight: np.ndarray, *arrays: np.ndarray) -> list[np.ndarray]:
+        """Returns the rows of all workers, of indices and of their weighted values, in one exchange."""
+        half = len(arrays) // 2
+        # Without data nothing that lies in the buffer may count.
+        mine = [array if weight else array[:0] for array in arrays]
+        mine[half:] = [values * weight.astype(values.dtype) for values in mine[half:]]
+        everyone = [unpack(buffer, mine) for buffer in self.gather(pack(mine))]
+        return [np.concatenate(parts) for parts in zip(*everyone, strict=True)]
 
     def train(self, model: Any, scope: StepScope, moving: Sequence[Any]) -> Callable[..., tuple[Any, Any]]:
         stock = is_stock_train_step(model)

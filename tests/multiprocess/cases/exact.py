@@ -222,7 +222,16 @@ def r16_sparse_gradients(strategy: Any, world: World) -> dict[str, Any]:
         rows = np.array(ids, "int32")[:, None]
         model.fit(rows, np.ones(rows.shape, "float32"), batch_size=batch, shuffle=False, verbose=0)
         found[name] = {"rows": model.get_weights()[0].ravel(), "state": fingerprint(model)}
-    # A table too large to be exchanged as a whole, of which a batch touches a few rows.
+    # Adam squares the rows of each example by itself, also those of the same id.
+    with strategy.scope():
+        inputs = keras.Input((3,), dtype="int32")
+        hidden = keras.layers.Embedding(6, 2, embeddings_initializer="zeros")(inputs)
+        model = keras.Model(inputs, keras.layers.Dense(1, kernel_initializer="ones")(keras.layers.Flatten()(hidden)))
+        model.compile(keras.optimizers.Adam(0.1), loss="mse")
+    ids = np.array([[0, 1, 1], [1, 2, 0], [1, 1, 1], [0, 2, 1], [1, 5, 5]], "int32")
+    history = model.fit(ids, column(1, 2, 3, 4, 5), batch_size=4, epochs=3, shuffle=False, verbose=0)
+    found["repeated"] = {"rows": model.get_weights()[0].ravel(), "state": fingerprint(model), **history.history}
+    # A large table, of which a batch touches a few rows.
     with strategy.scope():
         inputs = keras.Input((2,), dtype="int32")
         hidden = keras.layers.Embedding(200_000, 8, embeddings_initializer="zeros")(inputs)
