@@ -325,6 +325,24 @@ def values(variables: Sequence[Any]) -> list[bytes]:
     return [np.asarray(keras.ops.convert_to_numpy(v)).tobytes() for v in variables]
 
 
+@program
+def a_share_is_as_exact_as_the_gradients() -> None:
+    if BACKEND == "jax":
+        return  # has no float64 unless it is told so before it starts
+
+    def wide_model() -> tuple[keras.Model, Any]:
+        return keras.Sequential([keras.Input((3,), dtype="float64"), keras.layers.Dense(1, dtype="float64")]), "mse"
+
+    for options in ({}, {"run_eagerly": True}):
+        sent = []
+        for share in (weights(3, 3), weights(1, 3)):
+            partner = Partner()
+            model, adoption = adopted(wide_model, partner, **options)
+            step(model, adoption, "train", batch_for(model, 3)[:2], share)
+            sent.append(next(array for array in partner.asked if array.dtype == "float64"))
+        assert np.all(sent[0]) and np.allclose(sent[1] * 3, sent[0], rtol=1e-15, atol=0), sent
+
+
 def joins(make: Callable[[], tuple[keras.Model, Any]], first: bool, **options: Any) -> None:
     """A worker without data takes part in every exchange of the others, and ends with their state.
 

@@ -14,7 +14,7 @@ Step functions share one signature on all backends:
     predict(state, data)             -> (outputs, state)
 
 `state` is what Keras's trainer of the backend passes around: a tuple of lists of arrays on JAX, None elsewhere.
-`weights` is a float32 array of shape (4,): this worker's share of the global batch, its inverse, 1, and the number
+`weights` is a float64 array of shape (4,): this worker's share of the global batch, its inverse, 1, and the number
 of its examples; all 0 for a worker without data.
 
 A worker without data makes the same update as the others, with no gradients of its own and, on JAX and torch, no

@@ -194,7 +194,7 @@ class _Stateful:
     def prepare(self, specs: Any) -> None:
         """Traces the step for data of a form, of any number of examples."""
         traced = self.step.get_concrete_function(  # type: ignore[attr-defined]
-            specs, tf.TensorSpec([4], tf.float32)
+            specs, tf.TensorSpec([4], tf.float64)
         )
         self._traced[_form(specs)] = traced
 

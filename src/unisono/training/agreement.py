@@ -49,14 +49,14 @@ class Verdict:
 
     @property
     def weights(self) -> np.ndarray:
-        """What `Backend` wants to know of this worker's part: float32 of shape (4,)."""
+        """What `Backend` wants to know of this worker's part: float64 of shape (4,)."""
         return _weights(self.local, self.total)
 
 
 @functools.lru_cache(maxsize=64)
 def _weights(local: int, total: int) -> np.ndarray:
     weights = [local / total, total / local, 1.0, local] if local else [0.0] * 4
-    return np.array(weights, np.float32)
+    return np.array(weights, np.float64)
 
 
 @dataclass(frozen=True, slots=True)

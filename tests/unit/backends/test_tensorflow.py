@@ -20,10 +20,10 @@ class Counted:
 
     def _step(self, data: Any, weights: Any) -> Any:
         self.traced += 1
-        return tf.reduce_sum(tf.cast(tf.nest.flatten(data)[0], tf.float32)) * weights[0]
+        return tf.reduce_sum(tf.cast(tf.nest.flatten(data)[0], tf.float32)) * tf.cast(weights[0], tf.float32)
 
     def __call__(self, data: Any) -> float:
-        return float(self.step(None, data, np.array([2, 0, 0, 0], np.float32))[0])
+        return float(self.step(None, data, np.array([2, 0, 0, 0], np.float64))[0])
 
 
 def rows(count: int, *, dtype: str = "float32", width: int = 3) -> np.ndarray:

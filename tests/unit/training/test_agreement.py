@@ -88,13 +88,13 @@ def test_a_step_with_data():
     first, second, third = (v.weights for v in verdicts(said))
     assert first[:2] == pytest.approx([2 / 3, 1.5]) and second[:2] == pytest.approx([1 / 3, 3])
     assert not third.any() and third.shape == first.shape
-    assert first.dtype == third.dtype == "float32"
+    assert first.dtype == third.dtype == "float64"
 
 
 def test_the_shares_add_up_to_one():
     for locals_ in ([1, 0, 0], [5, 5, 4], [1000, 999, 999]):
         said = [Statement(part(n, sum(locals_)), "fit") for n in locals_]
-        assert sum(float(v.weights[0]) for v in verdicts(said)) == pytest.approx(1, abs=1e-7)
+        assert sum(float(v.weights[0]) for v in verdicts(said)) == pytest.approx(1, abs=1e-15)
 
 
 def test_over_and_stop_end_the_step_before_data_is_compared():
