@@ -131,7 +131,8 @@ class Groups:
     def end(self, world: World) -> GroupEnd:
         if world not in self.ends:
             # Worlds of one process use one core each: two of them at a time.
-            together = [other for other in self.wanted if other.kind == world.kind] if world.size == 1 else [world]
+            alike = [other for other in self.wanted if (other.kind, other.size) == (world.kind, 1)]
+            together = alike if world.size == 1 else [world]
             with concurrent.futures.ThreadPoolExecutor(2) as pool:
                 ends = list(pool.map(self._run, together))
             self.ends.update(zip(together, ends, strict=True))
