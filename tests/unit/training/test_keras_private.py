@@ -176,7 +176,7 @@ def test_logs_of_a_batch_are_copied_before_callbacks_keep_them():
     assert kept == [{"loss": 1.0}]
 
 
-KNOWN = {"_unisono_watch"}
+KNOWN = {"_unisono_own", "_unisono_watch"}
 
 
 def test_a_stateless_scope_is_noticed():
