@@ -39,13 +39,16 @@ def test_a_child_is_found_while_its_environment_is_empty() -> None:
 
 def test_a_process_whose_parent_has_gone_is_found() -> None:
     before = leaks.belongings()
-    read, write = os.pipe()
-    inner = f"import os; os.close({write}); os.read({read}, 1)"
-    outer = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {inner!r}], pass_fds=({read}, {write}))"
-    subprocess.run([sys.executable, "-c", outer], pass_fds=(read, write), check=True)
+    (read, write), (ready, begun) = os.pipe(), os.pipe()
+    inner = f"import os; os.close({write}); os.write({begun}, b'.'); os.read({read}, 1)"
+    passed = (read, write, begun)
+    outer = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {inner!r}], pass_fds={passed})"
+    subprocess.run([sys.executable, "-c", outer], pass_fds=passed, check=True)
+    # While it becomes another program it has, for a moment, no environment to be known by.
+    os.read(ready, 1)
     found = kinds(before)
-    os.close(write)
-    os.close(read)
+    for end in (*passed, ready):
+        os.close(end)
     assert found == {"processes"}
 
 
