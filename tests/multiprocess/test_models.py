@@ -52,6 +52,7 @@ def test_a_class_may_have_loops_with_parameters_of_its_own(run):
     same(found, right)
     for key in ("evaluated", "predicted", "once", "later"):
         assert run.one(key) == near(right[key]), key
+    assert run.one("made") and run.one("saved")
 
 
 @pytest.mark.case("models.logs_of_its_own", more=("torch-3",))

@@ -17,7 +17,7 @@ from unisono.runtime.job import Runtime
 from unisono.training import losses, optimizer, saving, state
 from unisono.training.agreement import StepAgreement
 from unisono.training.aliases import STEPS, only_results
-from unisono.training.hooks import Hooks, method
+from unisono.training.hooks import Hooks, method, over
 from unisono.training.keras_private import (
     ASSIGN,
     BUILD,
@@ -105,7 +105,8 @@ class Adoption:
         self._hooks.set("compile", self._compile)
         self._hooks.set("get_metrics_result", lambda: self.steps.metrics_result())
         for kind in ("train", "test", "predict"):
-            self._hooks.set(f"make_{kind}_function", self._maker(kind))
+            name = f"make_{kind}_function"
+            self._hooks.set(name, over(keras.Model, self.model, name, self._maker(kind)))
         # A model whose own code never uses the loss it is compiled with counts as not built for ever.
         self._hooks.set(BUILD, self._build_for_keras)
         if self.backend.name == "jax":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -68,6 +69,31 @@ def set_below(base: type, target: Any, name: str, function: Callable[..., Any]) 
     below._unisono_own = own  # type: ignore[attr-defined]
     with set_over(owner(base, name), name, below):
         yield
+
+
+def over(base: type, target: Any, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns what to set over a method of one object so that `function` runs in place of the one of `base`.
+
+    Args:
+        base: The class whose method is meant.
+        target: The object.
+        name: Of the method.
+        function: Takes the arguments of that of `base`.
+
+    Returns:
+        `function`; where the object's class has a method of its own, with parameters of its own, that method, which
+        finds `function` where it calls that of `base`.
+    """
+    if not is_own(type(target), base, name):
+        return function
+    seen = weakref.ref(target)
+
+    def own(*args: Any, **kwargs: Any) -> Any:
+        each = seen()
+        with set_below(base, each, name, function):
+            return method(each, name)(*args, **kwargs)
+
+    return own
 
 
 def base_method(base: type, target: Any, name: str) -> Callable[..., Any]:

@@ -6,7 +6,6 @@ The loops themselves, with all their meaning of steps, epochs, validation and wa
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -23,7 +22,7 @@ from unisono.training import callbacks as roles
 from unisono.training.adopt import Adoption
 from unisono.training.batches import Feed
 from unisono.training.census import Census
-from unisono.training.hooks import base_method, is_own, method, set_below
+from unisono.training.hooks import base_method, over
 from unisono.training.keras_private import flat_layers, initial_epoch, set_initial_epoch, takes_a_batch_to_build
 from unisono.training.likeness import of_call, of_training
 from unisono.training.state import refuse_rows_in_state
@@ -47,17 +46,8 @@ class Loops:
             "predict": self.predict,
             **{name: self._on_batch(name) for name in ("train_on_batch", "test_on_batch", "predict_on_batch")},
         }
-        kind = type(self._adoption.model)
-        return {
-            name: functools.partial(self._of_the_user, name, loop) if is_own(kind, keras.Model, name) else loop
-            for name, loop in loops.items()
-        }
-
-    def _of_the_user(self, name: str, loop: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Calls a loop of the user's own class, with parameters of its own; in Keras's, which it calls, ours begins."""
         model = self._adoption.model
-        with set_below(keras.Model, model, name, loop):
-            return method(model, name)(*args, **kwargs)
+        return {name: over(keras.Model, model, name, loop) for name, loop in loops.items()}
 
     def fit(self, *args: Any, **kwargs: Any) -> Any:
         """Stands over `Model.fit`."""

@@ -15,8 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import keras
+
 from unisono import log
-from unisono.training.hooks import Hooks, method
+from unisono.training.hooks import Hooks, base_method, over
 from unisono.training.keras_private import FILE_WRITERS
 
 WRITERS = ("save", "save_weights", "export")
@@ -62,17 +64,26 @@ class Writer:
             self.at_work = False
 
 
-def hook(model: Any, hooks: Hooks, is_chief: bool) -> None:
-    """Lets one model write its files on the chief only, atomically."""
+def hook(model: Any, hooks: Hooks, is_chief: bool, base: type = keras.Model) -> None:
+    """Lets one model write its files on the chief only, atomically.
+
+    A method of the model's own class runs on all workers, with what it is given, up to where it calls Keras's.
+
+    Args:
+        model: The model.
+        hooks: Over its methods.
+        is_chief: Whether this worker writes at all.
+        base: The class whose methods write.
+    """
     writer = Writer(is_chief)
     hooks.set(_WRITER, writer)
     for name in WRITERS:
-        hooks.set(name, _writing(model, name, writer))
+        hooks.set(name, over(base, model, name, _writing(base, model, name, writer)))
 
 
-def _writing(model: Any, name: str, writer: Writer) -> Callable[..., Any]:
+def _writing(base: type, model: Any, name: str, writer: Writer) -> Callable[..., Any]:
     def write(filepath: Any, *args: Any, **kwargs: Any) -> Any:
-        original = method(model, name)
+        original = base_method(base, model, name)
         return writer(
             f"model.{name}",
             filepath,

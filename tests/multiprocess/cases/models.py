@@ -209,14 +209,25 @@ def loops_of_its_own(strategy: Any, world: World) -> dict[str, Any]:
         def train_on_batch(self, pairs: Any) -> Any:
             return super().train_on_batch(*pairs)
 
+        def make_train_function(self, force: bool = False) -> None:
+            super().make_train_function(force)
+            made.append(self.train_function)
+
+        def save(self, *, folder: Any, tag: str) -> None:
+            super().save(folder / f"{tag}.keras")
+
+    made: list[Any] = []
     x = column(1, 2, 3, 4, 5)
     with strategy.scope():
         model = toy_model(Own)
         model.compile(sgd(), loss="mse")
     history = model.fit((x, 2 * x), rounds=2, rate=0.02)
+    model.save(folder=world.shared, tag="own")
     return outcome(
         model,
         history,
+        made=len(made) > 0 and all(callable(each) for each in made),
+        saved=world.rank > 0 or (world.shared / "own.keras").exists(),
         evaluated=model.evaluate(x, 2 * x, 3.0, batch_size=4, verbose=0),
         predicted=np.ravel(model.predict(x, minus=1.0)),
         once=float(model.train_on_batch((x, 2 * x))),

@@ -159,7 +159,7 @@ class Model:
 
 def adopted(is_chief: bool) -> Model:
     model = Model()
-    saving.hook(model, Hooks(model), is_chief)
+    saving.hook(model, Hooks(model), is_chief, base=Model)
     return model
 
 
