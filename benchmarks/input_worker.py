@@ -19,6 +19,9 @@ import input_data  # noqa: E402
 import models  # noqa: E402
 import numpy as np  # noqa: E402
 
+SHUFFLED = 2048
+"""Examples of the buffer out of which they are drawn."""
+
 
 def pipeline(spec: dict[str, Any], part: tuple[int, int] | None, batch: int) -> Any:
     """Returns the batches of a data set.
@@ -82,9 +85,29 @@ def read() -> None:
         orders.answer(seconds=time.perf_counter() - began, examples=examples, bytes=bytes_read() - before)
 
 
+def parsed(names: list[str], batch: int) -> Any:
+    """Returns the examples of the MLP by tf.data."""
+    import tensorflow as tf
+
+    shapes = {"x": tf.io.FixedLenFeature([32], tf.float32), "y": tf.io.FixedLenFeature([1], tf.float32)}
+
+    def parse(records: Any) -> tuple[Any, Any]:
+        found = tf.io.parse_example(records, shapes)
+        return found["x"], found["y"]
+
+    return tf.data.TFRecordDataset(names).shuffle(SHUFFLED).batch(batch).map(parse).prefetch(4)
+
+
+def examples(pattern: str, batch: int) -> Any:
+    """Returns the same by the readers of Unisono, which need no TensorFlow."""
+    from unisono.data import tfrecord
+
+    rows = tfrecord(pattern, features={"x": ("float32", (32,)), "y": ("float32", (1,))}, label="y")
+    return rows.map(lambda features, label: (features["x"], label)).shuffle(SHUFFLED).batch(batch)
+
+
 def step() -> None:
     import keras
-    import tensorflow as tf
 
     spec = orders.spec
     keras.utils.set_random_seed(0)
@@ -102,19 +125,16 @@ def step() -> None:
     if spec["form"] == "memory":
         x, y = models.data("MLP", input_data.STEPS * batch)
         arguments: dict[str, Any] = {"x": x, "y": y, "batch_size": batch}
+    elif spec["form"] == "unisono.data":
+        arguments = {"x": examples(f"{spec['folder']}/examples-*", batch)}
     else:
-        shapes = {"x": tf.io.FixedLenFeature([32], tf.float32), "y": tf.io.FixedLenFeature([1], tf.float32)}
-
-        def parse(records: Any) -> tuple[Any, Any]:
-            found = tf.io.parse_example(records, shapes)
-            return found["x"], found["y"]
-
-        names = sorted(map(str, Path(spec["folder"]).glob("examples-*")))[mine]
-        dataset = tf.data.TFRecordDataset(names).shuffle(2048).batch(batch).map(parse).prefetch(4)
+        dataset = parsed(sorted(map(str, Path(spec["folder"]).glob("examples-*")))[mine], batch)
         arguments = {"x": dataset}
     clock = child.epoch_clock(keras)
     for _ in orders:
         if spec["form"] == "alone":
+            import tensorflow as tf
+
             untuned = tf.data.Options()
             untuned.autotune.enabled = False
             began = time.perf_counter()

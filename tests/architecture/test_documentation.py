@@ -170,6 +170,8 @@ def run_blocks(nursery: Nursery, page: Path, backend: str, environ: dict[str, st
         if block.language == "python" and block.backend == backend:
             text += "\n" * (block.line - 1 - text.count("\n")) + block.code
     script.write_text(text, encoding="utf-8")
+    # Some blocks make temporary folders, as a reader would, and leave them.
+    environ = {**environ, "TMPDIR": str(own)}
     child = nursery.start(Order((str(script),), environ, str(own), str(output), f"{output}.err"))
     code = child.wait(SECONDS)
     return Ended(code, output.read_text(errors="replace") + Path(f"{output}.err").read_text(errors="replace"))

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from unisono.data.batches import each
 from unisono.errors import ConfigurationError
 
 
@@ -21,7 +22,8 @@ def rows(block: Any, where: str) -> int:
     Raises:
         ConfigurationError: If a leaf is no array, or arrays have different numbers of rows.
     """
-    leaves = keras.tree.flatten(block)
+    leaves: list[Any] = []
+    each(leaves.append, block)
     shapes = [tuple(getattr(leaf, "shape", ())) for leaf in leaves]
     if not leaves or not all(shapes) or len({shape[0] for shape in shapes}) != 1:
         told = [shape or type(leaf).__name__ for leaf, shape in zip(leaves, shapes, strict=True)]
@@ -34,7 +36,7 @@ def rows(block: Any, where: str) -> int:
 
 def take(block: Any, which: slice | np.ndarray) -> Any:
     """Returns some rows: views for a slice, else copies."""
-    return keras.tree.map_structure(lambda a: a[which], block)
+    return each(lambda a: a[which], block)
 
 
 def put(block: Any, which: np.ndarray, others: Any) -> Any:
@@ -83,6 +85,4 @@ def _unlike(error: Exception) -> ConfigurationError:
 
 def owned(block: Any) -> Any:
     """Returns arrays that may be written to: torch takes no others."""
-    return keras.tree.map_structure(
-        lambda a: a.copy() if isinstance(a, np.ndarray) and not a.flags.writeable else a, block
-    )
+    return each(lambda a: a.copy() if isinstance(a, np.ndarray) and not a.flags.writeable else a, block)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+import google_crc32c
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -39,7 +40,7 @@ def empty_memory() -> Iterator[None]:
 
 def frame(record: bytes) -> bytes:
     length = len(record).to_bytes(8, "little")
-    checks = [tfrecord_reader._masked(part).to_bytes(4, "little") for part in (length, record)]
+    checks = [tfrecord_reader._mask(google_crc32c.value(part)).to_bytes(4, "little") for part in (length, record)]
     return length + checks[0] + record + checks[1]
 
 
@@ -238,8 +239,21 @@ class Counting:
         return data
 
 
-def test_each_worker_reads_its_own_bytes_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a.txt").write_bytes(b"".join(b"%09d\n" % k for k in range(40_000)))
+@pytest.mark.parametrize(
+    ("reader", "write", "more"),
+    # Where a line begins is seen in a few bytes, where a record begins in a window of 64 KiB at either end.
+    [(text_lines, lambda k: b"%09d\n" % k, stream.TAIL), (tfrecord, lambda k: frame(b"%09d" % k), 3 << 16)],
+    ids=["text", "tfrecord"],
+)
+def test_each_worker_reads_its_own_bytes_only(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    reader: Callable[[Path], FileDataset],
+    write: Callable[[int], bytes],
+    more: int,
+) -> None:
+    data = b"".join(write(k) for k in range(40_000))
+    (tmp_path / "a").write_bytes(data)
     counts: list[int] = []
     local = fsspec.filesystem("file")
     monkeypatch.setattr(
@@ -250,11 +264,42 @@ def test_each_worker_reads_its_own_bytes_only(tmp_path: Path, monkeypatch: pytes
 
     def work(rank: int, size: int, agreement: Worker) -> list[int]:
         counts.append(0)
-        source = make_source(text_lines(tmp_path / "a.txt").batch(100), rank=rank, size=size, agreement=agreement)
+        source = make_source(reader(tmp_path / "a").batch(100), rank=rank, size=size, agreement=agreement)
         return [k for part in source.epoch() for k in ids(part)]
 
     assert sorted(k for worker in in_turn(4, work) for k in worker) == list(range(40_000))
-    assert all(100_000 <= count <= 100_001 + stream.TAIL for count in counts), counts
+    fourth = len(data) // 4
+    assert all(fourth - 25 <= count <= fourth + 25 + more for count in counts), (fourth, counts)
+
+
+def second_of_two(path: Path) -> None:
+    def work(rank: int, size: int, agreement: Worker) -> None:
+        dataset = tfrecord(path).with_options("DATA").batch(10)
+        source = make_source(dataset, rank=rank, size=size, agreement=agreement)
+        if rank == 1:
+            list(source.epoch())
+
+    in_turn(2, work)
+
+
+def test_a_broken_record_in_a_later_range_has_its_number_in_the_file(tmp_path: Path) -> None:
+    data = bytearray(b"".join(frame(b"%09d" % k) for k in range(1000)))
+    data[25 * 700 + 15] ^= 1
+    (tmp_path / "a").write_bytes(data)
+    with pytest.raises(DataError, match=r"a: record 700 \(counted from 0\) does not fit its checksum"):
+        second_of_two(tmp_path / "a")
+
+
+def test_a_file_whose_records_hold_records_is_not_cut_within_one(tmp_path: Path) -> None:
+    inner = b"".join(frame(b"%09d" % k) for k in range(100))
+    (tmp_path / "a").write_bytes(frame(inner) * 3)
+
+    def work(rank: int, size: int, agreement: Worker) -> list[Any]:
+        dataset = tfrecord(tmp_path / "a").with_options("DATA").batch(10)
+        return list(make_source(dataset, rank=rank, size=size, agreement=agreement).epoch())
+
+    with pytest.raises(DataError, match=r"a: record 1 \(counted from 0\) does not end before byte .*, where another"):
+        in_turn(2, work)
 
 
 def test_a_sample_is_one_example_and_consumes_nothing() -> None:

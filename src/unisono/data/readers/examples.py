@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from unisono.data.file_list import File, library
+from unisono.data.file_list import library
+from unisono.data.readers.layouts import Layout
 from unisono.errors import ConfigurationError, DataError
 
 KINDS = {"f": "float_list", "i": "int64_list", "u": "int64_list", "b": "int64_list", "O": "bytes_list"}
 """The list of `tf.train.Feature` that holds values of a kind of dtype."""
+
+_LAYOUTS = 8
+"""How many layouts are looked for among some thousand records."""
+
+_WORTH_IT = 16
+"""Records for which looking for a layout costs less than reading them one by one."""
 
 
 @dataclass(frozen=True)
@@ -61,40 +68,96 @@ class ExampleParser:
         """
         return cls(tuple(_feature(name, said) for name, said in features.items()))
 
-    def parse(self, records: Sequence[bytes], file: File, first: int) -> dict[str, np.ndarray]:
+    def parse(self, records: Sequence[bytes], name: Callable[[int], str]) -> dict[str, np.ndarray]:
         """Returns a column for each feature.
 
         Args:
             records: Serialized examples.
-            file: Where they come from, for messages.
-            first: Number of the first record in that file.
+            name: Says, for messages, what and where the record of an index is.
 
         Raises:
             DataError: If a record is no example, or lacks a feature, or has another number of its values.
         """
+        columns = {f.name: np.empty((len(records), *f.shape), f.dtype) for f in self.features}
+        left: np.ndarray = np.arange(len(records))
+        lengths = np.fromiter(map(len, records), np.int64, len(records))
+        for _ in range(_LAYOUTS):
+            before = len(left)
+            if before < _WORTH_IT:
+                break
+            left = self._take_alike(records, left, lengths, columns)
+            if len(left) == before:
+                break
+        if len(left):
+            rest = self._one_by_one([records[k] for k in left], left.tolist(), name)
+            for key, column in rest.items():
+                columns[key][left] = column
+        return columns
+
+    def _take_alike(
+        self, records: Sequence[bytes], left: np.ndarray, lengths: np.ndarray, columns: dict[str, np.ndarray]
+    ) -> np.ndarray:
+        """Fills in what is laid out like the first of the records that are left; returns which are left then."""
+        record = records[int(left[0])]
+        try:
+            layout = Layout.of(record, _message(quick=True).FromString(record))
+        except library("google.protobuf.message").DecodeError:
+            return left
+        if layout is None or not all(self._has(layout, feature) for feature in self.features):
+            return left
+        fits = lengths[left] == len(record)
+        joined = b"".join(records if len(left) == len(records) and fits.all() else [records[k] for k in left[fits]])
+        rows = np.frombuffer(joined, np.uint8).reshape(-1, len(record))
+        same = layout.fits(rows)
+        if not same.all():
+            rows = rows[same]
+            fits[fits] = same
+        alike = left[fits]
+        read = {"float_list": layout.floats, "int64_list": layout.integers, "bytes_list": layout.texts}
+        for feature in self.features:
+            values = read[feature.kind](rows, layout.features[feature.name])
+            columns[feature.name][alike] = values.reshape(len(alike), *feature.shape)
+        rest: np.ndarray = left[~fits]
+        return rest
+
+    def _has(self, layout: Layout, feature: Feature) -> bool:
+        values = layout.features.get(feature.name)
+        return (
+            values is not None and (values.kind, values.count) == (feature.kind, feature.length) and feature.length > 0
+        )
+
+    def _one_by_one(
+        self, records: Sequence[bytes], indices: Sequence[int], name: Callable[[int], str]
+    ) -> dict[str, np.ndarray]:
+        """Returns the columns of records of any layout; arguments as for `parse`, with the index of each record."""
         parse, wrong = _message(quick=True).FromString, library("google.protobuf.message").DecodeError
         found: list[Any] = []
-        for k, record in enumerate(records):
+        for index, record in zip(indices, records, strict=True):
             try:
                 found.append(parse(record).features.feature)
             except wrong:
                 raise DataError(
-                    f"{file.path}: record {first + k:,} (counted from 0) is not a tf.train.Example.",
+                    f"{name(index)} is not a tf.train.Example.",
                     remedy="leave out features= to get the bytes of the records.",
                 ) from None
-        return {feature.name: self._column(feature, found, records, file, first) for feature in self.features}
+        return {feature.name: self._column(feature, found, records, indices, name) for feature in self.features}
 
     def _column(
-        self, feature: Feature, found: Sequence[Any], records: Sequence[bytes], file: File, first: int
+        self,
+        feature: Feature,
+        found: Sequence[Any],
+        records: Sequence[bytes],
+        indices: Sequence[int],
+        name: Callable[[int], str],
     ) -> np.ndarray:
-        name, kind, length = feature.name, feature.kind, feature.length
+        key, kind, length = feature.name, feature.kind, feature.length
         floats = kind == "float_list"
         expected = 4 * length if floats else length
         values: list[Any] = []
         for k, example in enumerate(found):
-            value = getattr(example[name], kind).value if name in example else b""
+            value = getattr(example[key], kind).value if key in example else b""
             if len(value) != expected:
-                value = self._exact(feature, records[k], f"{file.path}: record {first + k:,} (counted from 0)")
+                value = self._exact(feature, records[k], name(indices[k]))
             if floats:
                 values.append(value)
             else:

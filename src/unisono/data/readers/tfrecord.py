@@ -9,7 +9,7 @@ import functools
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,11 +18,18 @@ from unisono.data.pieces import Piece
 from unisono.data.readers import stream, text
 from unisono.data.readers.examples import ExampleParser
 from unisono.data.readers.reader import Block, Reader, labelled
+from unisono.data.record_bounds import count_records, next_record
 from unisono.errors import ConfigurationError, DataError
 
 HEAD = struct.Struct("<QI")
 CHECK = struct.Struct("<I")
 OVERHEAD = HEAD.size + CHECK.size
+
+Broken = Callable[..., DataError]
+"""Makes the error for the record of a number that is wrong in some way, and perhaps with a remedy of its own."""
+
+_ALIKE, _FEW = 256, 8
+"""Records that are looked at together for whether they have one length; so few of them that it did not pay."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +46,6 @@ class TfrecordReader(Reader):
     label: str | None = None
     compression: str | None = "infer"
     parser: ExampleParser | None = field(init=False, repr=False, compare=False)
-    _begins: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict, init=False, repr=False, compare=False)
     noun = "TFRecord file"
 
     def __post_init__(self) -> None:
@@ -57,106 +63,139 @@ class TfrecordReader(Reader):
     def read(self, file: File, piece: Piece | None, facts: Any) -> Iterator[Block]:
         """See `Reader`."""
         with stream.opened(file, stream.compression_of(file, self.compression)) as opened:
-            at, number = self._begin(opened, piece.start) if piece else (0, 0)
-            for first, found in records(opened, at, number, piece.stop if piece else None):
+            start, stop = 0, None
+            if piece is not None and file.size is not None:
+                start, stop = (next_record(opened.read, at, file.size) for at in (piece.start, piece.stop))
+            for first, found in records(opened, start, stop):
                 if self.parser is None:
                     rows = np.empty(len(found), object)
                     rows[:] = found
                     yield rows
                 else:
-                    yield labelled(self.parser.parse(found, file, first), self.label)
-
-    def _begin(self, opened: stream.Stream, start: int) -> tuple[int, int]:
-        """Returns position and number of the first record of a range.
-
-        Only the lengths of the records before it are read, and only once.
-        """
-        key = (opened.file.path, start)
-        if key not in self._begins:
-            self._begins[key] = _first_from(opened, start)
-        return self._begins[key]
+                    name = functools.partial(_name, opened, start, first)
+                    yield labelled(self.parser.parse(found, name), self.label)
 
 
-def records(opened: stream.Stream, at: int, number: int, stop: int | None) -> Iterator[tuple[int, list[bytes]]]:
+def records(opened: stream.Stream, start: int, stop: int | None) -> Iterator[tuple[int, list[bytes]]]:
     """Yields the records of a range, many at once.
 
     Args:
         opened: The file.
-        at: Where the first record begins.
-        number: The number of that record.
-        stop: Records that begin here or later are not read; None for the end of the file.
+        start: Where the first record begins.
+        stop: Where the first one behind the range begins; None for the end of the file.
 
     Yields:
-        The number of the first record of some, and these records.
+        The number of the first record of some, counted in the range, and these records.
 
     Raises:
         DataError: If a record is cut off, or does not fit its checksum.
     """
-    data = b""
+    data, at, number = b"", start, 0
+    broken = functools.partial(_broken, opened, start)
     while True:
-        found: list[bytes] = []
-        place = missing = 0
-        while stop is None or at + place < stop:
-            missing = HEAD.size - (len(data) - place)
-            if missing > 0:
-                break
-            length = _length(opened, data, place, number + len(found))
-            missing = OVERHEAD + length - (len(data) - place)
-            if missing > 0:
-                break
-            begin = place + HEAD.size
-            record = data[begin : begin + length]
-            if _masked(record) != CHECK.unpack_from(data, begin + length)[0]:
-                raise _broken(opened, number + len(found), "does not fit its checksum")
-            found.append(record)
-            place += OVERHEAD + length
+        runs, place = _runs(data, len(data) if stop is None else min(len(data), stop - at), number, broken)
+        found = [data[begin : begin + run.length] for run in runs for begin in run.begins]
         if found:
+            _check(data, runs, found, number, broken)
             yield number, found
             number += len(found)
         data, at = data[place:], at + place
-        if missing <= 0:
+        if at == stop:
             return
-        more = _read(opened, at + len(data), missing)
+        missing = HEAD.size - len(data)
+        if missing <= 0:
+            missing = OVERHEAD + _length(data, 0, number, broken) - len(data)
+        behind = at + len(data)
+        if stop is not None and behind + missing > stop:
+            raise broken(
+                number,
+                f"does not end before byte {stop:,}, where another seems to begin",
+                'if records of this file hold TFRecords, share whole files: .with_options("FILE"); else write it anew.',
+            )
+        more = _read(opened, behind, missing, stream.CHUNK if stop is None else min(stream.CHUNK, stop - behind))
         if len(more) < missing:
             if not data and not more:
                 return
-            raise _broken(opened, number, "is cut off by the end of the file")
+            raise broken(number, "is cut off by the end of the file")
         data += more
 
 
-def _read(opened: stream.Stream, at: int, least: int) -> bytes:
+class _Run(NamedTuple):
+    """Records of one length, one behind the other.
+
+    Args:
+        length: Bytes of each.
+        begins: Where they begin.
+    """
+
+    length: int
+    begins: range
+
+
+def _runs(data: bytes, size: int, number: int, broken: Broken) -> tuple[list[_Run], int]:
+    """Returns the records that are whole within the first bytes of some data, and where the next one begins."""
+    runs: list[_Run] = []
+    lengths: dict[bytes, int] = {}
+    end = size - OVERHEAD
+    place = alone = 0
+    while place <= end:
+        head = data[place : place + HEAD.size]
+        length = lengths.get(head)
+        if length is None:
+            length = lengths[head] = _length(data, place, number, broken)
+        if place + length > end:
+            break
+        count, frame = 1, OVERHEAD + length
+        if alone:
+            alone -= 1
+        else:
+            count = _alike(data, place, frame, min((end - length - place) // frame + 1, _ALIKE))
+            alone = 0 if count > _FEW else _ALIKE
+        runs.append(_Run(length, range(place + HEAD.size, place + count * frame, frame)))
+        number += count
+        place += count * frame
+    return runs, place
+
+
+def _alike(data: bytes, place: int, frame: int, most: int) -> int:
+    """Returns how many of some records, if all were of one length, have the head of the first; at least 1."""
+    frames = np.frombuffer(data, np.uint8, most * frame, place).reshape(most, frame)
+    same = (frames[:, : HEAD.size] == frames[0, : HEAD.size]).all(1)
+    return most if same.all() else int(same.argmin())
+
+
+def _check(data: bytes, runs: Sequence[_Run], found: Sequence[bytes], number: int, broken: Broken) -> None:
+    """Compares the records with the checksums that follow them."""
+    ends = np.concatenate([np.arange(b.start, b.stop, b.step) + length for length, b in runs])
+    written = np.frombuffer(data, np.uint8)[ends[:, None] + np.arange(CHECK.size)].view("<u4")[:, 0]
+    checksums = np.fromiter(map(_crc32c(), found), np.uint32, len(found))
+    wrong = np.flatnonzero(_mask(checksums) != written)
+    if len(wrong):
+        raise broken(number + int(wrong[0]), "does not fit its checksum")
+
+
+def _read(opened: stream.Stream, at: int, least: int, usual: int) -> bytes:
     """Returns at least some bytes, fewer only at the end of the file."""
     parts: list[bytes] = []
     found = 0
-    while found < least and (part := opened.read(at + found, max(stream.CHUNK, least - found))):
+    while found < least and (part := opened.read(at + found, max(usual, least) - found)):
         parts.append(part)
         found += len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _first_from(opened: stream.Stream, start: int) -> tuple[int, int]:
-    at = number = base = 0
-    data = b""
-    while at < start:
-        if at + HEAD.size > base + len(data):
-            base, data = at, opened.read(at, stream.TAIL)
-            if len(data) < HEAD.size:
-                raise _broken(opened, number, "is cut off by the end of the file")
-        at += OVERHEAD + _length(opened, data, at - base, number)
-        number += 1
-    return at, number
-
-
-def _length(opened: stream.Stream, data: bytes, place: int, number: int) -> int:
+def _length(data: bytes, place: int, number: int, broken: Broken) -> int:
     length, check = HEAD.unpack_from(data, place)
-    if _masked(data[place : place + 8]) != check:
-        raise _broken(opened, number, "has a length that does not fit its checksum")
+    if _mask(_crc32c()(data[place : place + 8])) != check:
+        raise broken(number, "has a length that does not fit its checksum")
     return int(length)
 
 
-def _masked(data: bytes) -> int:
-    """Returns the checksum as TFRecord files hold it: turned, so that a CRC of data with CRCs inside is a good one."""
-    crc = _crc32c()(data)
+def _mask(crc: Any) -> Any:
+    """Returns a checksum, or an array of them, as TFRecord files hold it.
+
+    It is turned, so that a CRC of data with CRCs inside is a good one.
+    """
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
@@ -165,8 +204,18 @@ def _crc32c() -> Callable[[bytes], int]:
     return library("google_crc32c").value  # type: ignore[no-any-return]
 
 
-def _broken(opened: stream.Stream, number: int, what: str) -> DataError:
-    return DataError(
-        f"{opened.file.path}: record {number:,} (counted from 0) {what}.",
-        remedy='write or copy the file anew; if it is compressed, say so: compression="gzip".',
-    )
+def _name(opened: stream.Stream, start: int, *numbers: int) -> str:
+    """Returns what a record is called in messages.
+
+    Args:
+        opened: The file.
+        start: Where the range begins; only now the records before it are counted.
+        numbers: Their sum is the number of the record in the range.
+    """
+    number = sum(numbers) + count_records(opened.read, 0, start, opened.file.path)
+    return f"{opened.file.path}: record {number:,} (counted from 0)"
+
+
+def _broken(opened: stream.Stream, start: int, number: int, what: str, remedy: str | None = None) -> DataError:
+    usual = 'write or copy the file anew; if it is compressed, say so: compression="gzip".'
+    return DataError(f"{_name(opened, start, number)} {what}.", remedy=remedy or usual)
