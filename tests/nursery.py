@@ -20,6 +20,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -201,6 +202,8 @@ def _become(order: Order) -> None:
     os.chdir(order.cwd)
     os.environ.clear()
     os.environ.update(order.env)
+    # Found out from the environment once, perhaps by the nursery already.
+    tempfile.tempdir = None
     if order.cores is not None:
         os.sched_setaffinity(0, order.cores)
     sys.argv[:] = order.argv
