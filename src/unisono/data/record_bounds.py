@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +21,10 @@ Read = Callable[[int, int], bytes]
 
 _LINE_WINDOW = 1 << 12
 _WINDOW = 1 << 16
-_HEADER = 12
-_FRAME = 16
-"""Bytes of a record beside its data: length, checksum of the length, checksum of the data."""
+HEADER = 12
+"""Bytes before the data of a record: length, checksum of the length."""
+FRAME = 16
+"""Bytes of a record beside its data: the header, checksum of the data."""
 
 
 def next_line(read: Read, at: int, size: int) -> int:
@@ -52,12 +54,20 @@ def next_record(read: Read, at: int, size: int) -> int:
     if at <= 0:
         return 0
     while at < size:
-        window = read(at, min(_WINDOW + _HEADER, size - at))
+        window = read(at, min(_WINDOW + HEADER, size - at))
         for found in _candidates(window):
             if _chained(read, at + found, size):
                 return at + found
         at += _WINDOW
     return size
+
+
+def masked(crc: Any) -> Any:
+    """Returns a checksum (an int, or an array of uint32) as TFRecord files hold it.
+
+    It is turned, so that a CRC of data with CRCs inside is a good one.
+    """
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def count_records(read: Read, start: int, stop: int, name: str) -> int:
@@ -78,7 +88,7 @@ def count_records(read: Read, start: int, stop: int, name: str) -> int:
         header = read(at, 8)
         if len(header) < 8:
             break
-        at += unpack(header)[0] + _FRAME
+        at += unpack(header)[0] + FRAME
         count += 1
     if at != stop:
         raise DataError(
@@ -92,10 +102,10 @@ def count_records(read: Read, start: int, stop: int, name: str) -> int:
 def _chained(read: Read, at: int, size: int) -> bool:
     """Returns whether a record begins here, and the next one, or the end of the file, where it ends."""
     for _ in range(2):
-        header = read(at, _HEADER)
-        if len(header) < _HEADER or 0 not in _candidates(header):
+        header = read(at, HEADER)
+        if len(header) < HEADER or 0 not in _candidates(header):
             return False
-        at += int.from_bytes(header[:8], "little") + _FRAME
+        at += int.from_bytes(header[:8], "little") + FRAME
         if at >= size:
             return at == size
     return True
@@ -104,7 +114,7 @@ def _chained(read: Read, at: int, size: int) -> bool:
 def _candidates(window: bytes) -> list[int]:
     """Returns the positions in a window at which a length is followed by its checksum."""
     raw = np.frombuffer(window, np.uint8)
-    count = len(raw) - _HEADER + 1
+    count = len(raw) - HEADER + 1
     if count <= 0:
         return []
     table = _crc_table()
@@ -112,11 +122,10 @@ def _candidates(window: bytes) -> list[int]:
     for i in range(8):
         crc = table[(crc ^ raw[i : i + count]) & 0xFF] ^ (crc >> np.uint32(8))
     crc ^= np.uint32(0xFFFFFFFF)
-    masked = ((crc >> np.uint32(15)) | (crc << np.uint32(17))) + np.uint32(0xA282EAD8)
     stored = np.zeros(count, np.uint32)
     for i in range(4):
         stored |= raw[8 + i : 8 + i + count].astype(np.uint32) << np.uint32(8 * i)
-    return [int(i) for i in np.flatnonzero(masked == stored)]
+    return [int(i) for i in np.flatnonzero(masked(crc) == stored)]
 
 
 @functools.cache

@@ -27,7 +27,7 @@ from unisono.data.base import Part
 from unisono.data.file_source import FileSource
 from unisono.data.policy import Way
 from unisono.data.readers import stream
-from unisono.data.readers import tfrecord as tfrecord_reader
+from unisono.data.record_bounds import masked
 from unisono.data.select import make_source
 from unisono.errors import ConfigurationError, DataError, DivergenceError
 
@@ -40,7 +40,7 @@ def empty_memory() -> Iterator[None]:
 
 def frame(record: bytes) -> bytes:
     length = len(record).to_bytes(8, "little")
-    checks = [tfrecord_reader._mask(google_crc32c.value(part)).to_bytes(4, "little") for part in (length, record)]
+    checks = [masked(google_crc32c.value(part)).to_bytes(4, "little") for part in (length, record)]
     return length + checks[0] + record + checks[1]
 
 
@@ -287,6 +287,13 @@ def test_a_broken_record_in_a_later_range_has_its_number_in_the_file(tmp_path: P
     data[25 * 700 + 15] ^= 1
     (tmp_path / "a").write_bytes(data)
     with pytest.raises(DataError, match=r"a: record 700 \(counted from 0\) does not fit its checksum"):
+        second_of_two(tmp_path / "a")
+
+
+@pytest.mark.parametrize("lost", [1, 15, 20])
+def test_a_file_that_ends_within_a_record_of_a_later_range(tmp_path: Path, lost: int) -> None:
+    (tmp_path / "a").write_bytes(b"".join(frame(b"%09d" % k) for k in range(1000))[:-lost])
+    with pytest.raises(DataError, match=r"a: record 999 \(counted from 0\) is cut off by the end of the file"):
         second_of_two(tmp_path / "a")
 
 

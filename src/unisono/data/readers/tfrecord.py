@@ -9,7 +9,7 @@ import functools
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,12 +18,10 @@ from unisono.data.pieces import Piece
 from unisono.data.readers import stream, text
 from unisono.data.readers.examples import ExampleParser
 from unisono.data.readers.reader import Block, Reader, labelled
-from unisono.data.record_bounds import count_records, next_record
+from unisono.data.record_bounds import FRAME, HEADER, count_records, masked, next_record
 from unisono.errors import ConfigurationError, DataError
 
-HEAD = struct.Struct("<QI")
-CHECK = struct.Struct("<I")
-OVERHEAD = HEAD.size + CHECK.size
+_HEAD = struct.Struct("<QI")
 
 Broken = Callable[..., DataError]
 """Makes the error for the record of a number that is wrong in some way, and perhaps with a remedy of its own."""
@@ -66,6 +64,8 @@ class TfrecordReader(Reader):
             start, stop = 0, None
             if piece is not None and file.size is not None:
                 start, stop = (next_record(opened.read, at, file.size) for at in (piece.start, piece.stop))
+                # Of the end of the file other things can be said than of a place where the next record begins.
+                stop = None if stop == file.size else stop
             for first, found in records(opened, start, stop):
                 if self.parser is None:
                     rows = np.empty(len(found), object)
@@ -93,18 +93,18 @@ def records(opened: stream.Stream, start: int, stop: int | None) -> Iterator[tup
     data, at, number = b"", start, 0
     broken = functools.partial(_broken, opened, start)
     while True:
-        runs, place = _runs(data, len(data) if stop is None else min(len(data), stop - at), number, broken)
-        found = [data[begin : begin + run.length] for run in runs for begin in run.begins]
+        begins, ends, place = _places(data, len(data) if stop is None else min(len(data), stop - at), number, broken)
+        found = [data[begin:end] for begin, end in zip(begins, ends, strict=True)]
         if found:
-            _check(data, runs, found, number, broken)
+            _check(data, ends, found, number, broken)
             yield number, found
             number += len(found)
         data, at = data[place:], at + place
         if at == stop:
             return
-        missing = HEAD.size - len(data)
+        missing = HEADER - len(data)
         if missing <= 0:
-            missing = OVERHEAD + _length(data, 0, number, broken) - len(data)
+            missing = FRAME + _length(data, 0, number, broken) - len(data)
         behind = at + len(data)
         if stop is not None and behind + missing > stop:
             raise broken(
@@ -120,56 +120,48 @@ def records(opened: stream.Stream, start: int, stop: int | None) -> Iterator[tup
         data += more
 
 
-class _Run(NamedTuple):
-    """Records of one length, one behind the other.
-
-    Args:
-        length: Bytes of each.
-        begins: Where they begin.
-    """
-
-    length: int
-    begins: range
-
-
-def _runs(data: bytes, size: int, number: int, broken: Broken) -> tuple[list[_Run], int]:
-    """Returns the records that are whole within the first bytes of some data, and where the next one begins."""
-    runs: list[_Run] = []
+def _places(data: bytes, size: int, number: int, broken: Broken) -> tuple[list[int], list[int], int]:
+    """Returns begins and ends of the records that are whole within the first bytes of some data, and what is behind."""
+    begins: list[int] = []
+    ends: list[int] = []
     lengths: dict[bytes, int] = {}
-    end = size - OVERHEAD
+    last = size - FRAME
     place = alone = 0
-    while place <= end:
-        head = data[place : place + HEAD.size]
+    while place <= last:
+        head = data[place : place + HEADER]
         length = lengths.get(head)
         if length is None:
-            length = lengths[head] = _length(data, place, number, broken)
-        if place + length > end:
+            length = lengths[head] = _length(data, place, number + len(begins), broken)
+        if place + length > last:
             break
-        count, frame = 1, OVERHEAD + length
+        begin, frame = place + HEADER, FRAME + length
         if alone:
             alone -= 1
-        else:
-            count = _alike(data, place, frame, min((end - length - place) // frame + 1, _ALIKE))
-            alone = 0 if count > _FEW else _ALIKE
-        runs.append(_Run(length, range(place + HEAD.size, place + count * frame, frame)))
-        number += count
+            begins.append(begin)
+            ends.append(begin + length)
+            place += frame
+            continue
+        count = _alike(data, place, frame, min((last - length - place) // frame + 1, _ALIKE))
+        alone = 0 if count > _FEW else _ALIKE
         place += count * frame
-    return runs, place
+        begins += range(begin, place, frame)
+        ends += range(begin + length, place, frame)
+    return begins, ends, place
 
 
 def _alike(data: bytes, place: int, frame: int, most: int) -> int:
     """Returns how many of some records, if all were of one length, have the head of the first; at least 1."""
     frames = np.frombuffer(data, np.uint8, most * frame, place).reshape(most, frame)
-    same = (frames[:, : HEAD.size] == frames[0, : HEAD.size]).all(1)
+    same = (frames[:, :HEADER] == frames[0, :HEADER]).all(1)
     return most if same.all() else int(same.argmin())
 
 
-def _check(data: bytes, runs: Sequence[_Run], found: Sequence[bytes], number: int, broken: Broken) -> None:
+def _check(data: bytes, ends: Sequence[int], found: Sequence[bytes], number: int, broken: Broken) -> None:
     """Compares the records with the checksums that follow them."""
-    ends = np.concatenate([np.arange(b.start, b.stop, b.step) + length for length, b in runs])
-    written = np.frombuffer(data, np.uint8)[ends[:, None] + np.arange(CHECK.size)].view("<u4")[:, 0]
+    places = np.array(ends)[:, None] + np.arange(FRAME - HEADER)
+    written = np.frombuffer(data, np.uint8)[places].view("<u4")[:, 0]
     checksums = np.fromiter(map(_crc32c(), found), np.uint32, len(found))
-    wrong = np.flatnonzero(_mask(checksums) != written)
+    wrong = np.flatnonzero(masked(checksums) != written)
     if len(wrong):
         raise broken(number + int(wrong[0]), "does not fit its checksum")
 
@@ -185,18 +177,10 @@ def _read(opened: stream.Stream, at: int, least: int, usual: int) -> bytes:
 
 
 def _length(data: bytes, place: int, number: int, broken: Broken) -> int:
-    length, check = HEAD.unpack_from(data, place)
-    if _mask(_crc32c()(data[place : place + 8])) != check:
+    length, check = _HEAD.unpack_from(data, place)
+    if masked(_crc32c()(data[place : place + 8])) != check:
         raise broken(number, "has a length that does not fit its checksum")
     return int(length)
-
-
-def _mask(crc: Any) -> Any:
-    """Returns a checksum, or an array of them, as TFRecord files hold it.
-
-    It is turned, so that a CRC of data with CRCs inside is a good one.
-    """
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 @functools.cache
